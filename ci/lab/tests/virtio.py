@@ -93,6 +93,8 @@ def run(report: Report, guest: Guest, disks: Disks, ring: str, seconds: int) -> 
         grown(guest, disks)
     with report.test(f"{ring}: a namespace that goes and comes again under I/O is a pause"):
         paused(guest, disks)
+    with report.test(f"{ring}: the write cache is turned off and on, and stays off when the daemon is killed"):
+        cached(guest, disks)
     with report.test(f"{ring}: the daemon is killed {KILLS} times while fio runs, and no byte is wrong"):
         killed(guest, disks, seconds)
     with report.test(f"{ring}: the daemon is stopped and started while fio runs"):
@@ -100,12 +102,15 @@ def run(report: Report, guest: Guest, disks: Disks, ring: str, seconds: int) -> 
     with report.test(f"{ring}: the dataset reads as it was afterwards"):
         content = DATASET.read_bytes()
         expect("its digest", digest(guest, VOLUME, len(content)), hashlib.sha256(content).hexdigest())
+    with report.test(f"{ring}: memory that ended with the daemon is another disk: errors for the driver that knows the first"):
+        for script in (f"dd if=/dev/{MEMORY} of=/dev/null", f"dd if=/dev/zero of=/dev/{MEMORY} oflag=direct"):
+            expect_that(script, guest.run(f"{script} bs=4k count=1 status=none").status != 0)
     with report.test(f"{ring}: an idle daemon sleeps"):
         idle(disks)
     with report.test(f"{ring}: the guest's kernel has nothing to complain of"):
         complaints = re.findall(r"^.*(?:I/O error|virtio_blk.*(?:error|not a head)|BUG|hung).*$", guest.console(), re.MULTILINE)
-        # The write that a read-only disk refuses.
-        expect("its complaints", [line for line in complaints if VOLUME not in line], [])
+        # The write that a read-only disk refuses, and what another disk refuses.
+        expect("its complaints", [line for line in complaints if VOLUME not in line and MEMORY not in line], [])
     with report.test(f"{ring}: a namespace that is detached under I/O goes: errors, no hang, and the other disks go on"):
         detached(guest, disks)
 
@@ -213,6 +218,18 @@ def grown(guest: Guest, disks: Disks) -> None:
     guest.run(f"umount /mnt/grown && e2fsck -f -n /dev/{FILE}").checked()
 
 
+def cached(guest: Guest, disks: Disks) -> None:
+    kind = f"/sys/block/{FILE}/cache_type"
+    written = f"dd if=/dev/urandom of=/tmp/data bs=64k count=16 status=none && dd if=/tmp/data of=/dev/{FILE} bs=64k oflag=direct status=none"
+    guest.run(f"echo 'write through' > {kind} && {written}").checked()
+    disks.daemon.kill()
+    disks.start()
+    guest.run(f"dd if=/dev/{FILE} bs=64k iflag=direct count=16 status=none | cmp - /tmp/data && {written}").checked()
+    expect("how it works", guest.run(f"cat {kind}").checked().strip(), "write through")
+    guest.run(f"echo 'write back' > {kind} && {written}").checked()
+    expect("how it works", guest.run(f"cat {kind}").checked().strip(), "write back")
+
+
 def begun(guest: Guest, disk: str, seconds: int) -> None:
     """fio in the background; /tmp/end is there when it has ended."""
     job = fio(disk, "randrw", f"--time_based --runtime={seconds} --verify_backlog=64")
@@ -246,11 +263,11 @@ def paused(guest: Guest, disks: Disks) -> None:
 
 
 def detached(guest: Guest, disks: Disks) -> None:
-    begun(guest, MEMORY, 60)
-    disks.daemon.snapctl("namespace", "detach", NQN, "2")
+    begun(guest, FILE, 60)
+    disks.daemon.snapctl("namespace", "detach", NQN, "3")
     output = ended(guest, 40.0)
     expect_that(f"fio was told: {output[-300:]}", "status 0" not in output and "error" in output.lower())
-    guest.run(f"dd if=/dev/{FILE} of=/dev/null bs=1M count=64 iflag=direct", 30).checked()
+    guest.run(f"dd if=/dev/{VOLUME} of=/dev/null bs=64k iflag=direct", 30).checked()
     expect("what hangs", re.findall("^.*(?:blocked for more|hung).*$", guest.console(), re.MULTILINE), [])
     disks.daemon.expect_alive()
 
