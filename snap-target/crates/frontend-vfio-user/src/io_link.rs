@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Instant;
 
 use frontend_nvme::link::{Farewell, Health, Link, LinkError, LinkEvent, Parted, Wire};
 use nvme::controller::{Admitted, Transport};
@@ -50,7 +51,7 @@ impl Parted for PartedQueue {
             owner,
             bell,
             is_waiting: false,
-            is_timed: false,
+            timed_for: None,
             is_over: false,
             queue,
         };
@@ -66,8 +67,8 @@ struct IoLink {
     bell: Fd,
     /// The ring waits for the bell.
     is_waiting: bool,
-    /// A timer is set for answers that the host is not told of yet.
-    is_timed: bool,
+    /// When a timer comes for answers that the host is not told of yet.
+    timed_for: Option<Instant>,
     is_over: bool,
     queue: Queue,
 }
@@ -80,11 +81,13 @@ impl IoLink {
             // Without room for the operation nothing would ever wake this queue.
             self.is_over |= !self.is_waiting;
         }
-        if !self.is_timed
-            && let Some(at) = self.queue.tells_at()
+        // Its time may have been made shorter since.
+        if let Some(at) = self.queue.tells_at()
+            && self.timed_for.is_none_or(|timed_for| at < timed_for)
         {
-            self.is_timed = self.owner.timer(at, TAG_TELL).is_ok();
-            self.is_over |= !self.is_timed;
+            let is_timed = self.owner.timer(at, TAG_TELL).is_ok();
+            self.timed_for = is_timed.then_some(at);
+            self.is_over |= !is_timed;
         }
     }
 }
@@ -136,7 +139,7 @@ impl Link for IoLink {
     fn next_event(&mut self) -> Option<LinkEvent> {
         while let Some(event) = self.owner.next_event() {
             if event.tag == TAG_TELL {
-                self.is_timed = false;
+                self.timed_for = None;
                 continue;
             }
             self.is_waiting = false;
@@ -194,7 +197,7 @@ impl Link for IoLink {
     }
 
     fn awaited_bytes(&self) -> u64 {
-        0
+        self.queue.awaited_bytes()
     }
 
     fn owe(&mut self, slot: Slot, bytes: u32) {

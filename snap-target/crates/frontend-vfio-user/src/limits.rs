@@ -38,6 +38,8 @@ pub(crate) const DMA_BYTES_MAX: u32 = 64 << 10;
 pub(crate) const ASKS_OF_QUEUE_MAX: usize = 3;
 /// How long a client has to answer one. The command fails then, and so do others at once until the client has answered what it was asked.
 pub(crate) const DMA_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a command's data may take that go by messages, all of them together: as long as a command may wait elsewhere.
+pub(crate) const MOVE_PATIENCE: Duration = Duration::from_secs(25);
 /// How long a reset of the device may take before its client is told that it did not happen: QEMU gives up after five seconds.
 pub(crate) const RESET_PATIENCE: Duration = Duration::from_secs(4);
 

@@ -230,7 +230,10 @@ impl Queue {
         self.forget_moves();
         // Those that nobody has heard of are not answered either.
         for event in std::mem::take(&mut self.events) {
-            if let LinkEvent::Command { slot } | LinkEvent::DataReady { slot } = event {
+            if let LinkEvent::Command { slot }
+            | LinkEvent::DataReady { slot }
+            | LinkEvent::DataFailed { slot, .. } = event
+            {
                 self.release(slot);
             }
         }
@@ -238,6 +241,11 @@ impl Queue {
         self.looking = Looking::default();
         self.posted = 0;
         self.delay.clear();
+    }
+
+    /// Bytes of memory that wait for data of the guest's.
+    pub(crate) fn awaited_bytes(&self) -> u64 {
+        self.moves.awaited_bytes()
     }
 
     pub(crate) fn submissions(&self) -> &Arc<Submissions> {

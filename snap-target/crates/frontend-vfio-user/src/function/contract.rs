@@ -87,12 +87,13 @@ impl Link for FunctionLink {
     }
 
     fn settle(&mut self) -> Health {
+        // Before the admin queue tells of its answers: those that were withheld are among them.
+        self.finish_withheld();
         if self.is_live {
             self.admin.settle();
         }
         self.send();
         self.send_messages();
-        self.finish_withheld();
         self.finish_unmapping();
         self.finish_reset();
         self.send();
@@ -261,13 +262,15 @@ impl Function for FunctionLink {
     ) -> Result<Box<dyn Parted>, Status> {
         let (granted, entries_max) = (self.granted(), self.entries_max());
         self.check_shared(queue.base, u64::from(queue.entries) * SQE_BYTES)?;
+        // First: its doorbell is set, and that of a queue that runs is not to be touched.
+        let to = self.queues.create_submission(queue, granted, entries_max)?;
         let place = (queue.base, queue.entries);
         let made = Submissions::new(queue.id, place, self.common.page.as_ref());
         let submissions = Arc::new(made.map_err(|error| {
             tracing::error!(%error, sqid = queue.id.0, "an I/O queue cannot be made");
+            self.queues.delete_submission(queue.id);
             Status::INTERNAL_ERROR
         })?);
-        let to = self.queues.create_submission(queue, granted, entries_max)?;
         let completions = self.completions.get(&to.id).cloned();
         let completions = completions.ok_or(Status::COMPLETION_QUEUE_INVALID.dnr())?;
         if self.view.doorbells.is_some() {

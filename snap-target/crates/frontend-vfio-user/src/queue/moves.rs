@@ -2,6 +2,7 @@
 //! the rest goes by messages, one after the other of a command. This is the slow way, and the one on which a command costs allocations.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
 
 use guest_memory::{Fault, Run, Way, Windows, from_guest, to_guest};
 use nvme::pcie::Piece;
@@ -9,11 +10,11 @@ use nvme::queue::{Completion, Slot};
 use nvme_spec::{Sqe, Status};
 use reactor::buf::IoBuf;
 
+use super::Queue;
 use super::data::unreachable_data;
-use super::{Queue, Stage};
 use crate::apart::{Answer, Ask, Load};
 use crate::common::Sight;
-use crate::limits::ASKS_OF_QUEUE_MAX;
+use crate::limits::{ASKS_OF_QUEUE_MAX, MOVE_PATIENCE};
 use crate::walk::Walk;
 use frontend_nvme::link::LinkEvent;
 
@@ -39,10 +40,17 @@ impl Moves {
         self.of.remove(&slot.0)
     }
 
-    /// Nobody waits for any of them. Answers may still come.
-    fn clear(&mut self) {
-        self.of.clear();
+    /// Nobody waits for any of them. Answers may still come. The slots whose commands nobody else answers.
+    fn clear(&mut self) -> Vec<Slot> {
         self.waiting.clear();
+        let all = std::mem::take(&mut self.of);
+        all.into_keys().map(Slot).collect()
+    }
+
+    /// Bytes of buffers that wait for the guest's data.
+    pub(super) fn awaited_bytes(&self) -> u64 {
+        let from_guest = self.of.values().filter(|it| it.way == Way::FromGuest);
+        from_guest.map(|it| it.buffer.len() as u64).sum()
     }
 }
 
@@ -65,6 +73,8 @@ pub(super) struct Move {
     awaited: Option<u64>,
     /// What its command is answered with when the data are in guest memory.
     completion: Option<Completion>,
+    /// It has failed then, however far it is.
+    until: Instant,
 }
 
 /// What a move needs next.
@@ -96,6 +106,7 @@ impl Move {
             bytes_moved: 0,
             awaited: None,
             completion,
+            until: Instant::now() + MOVE_PATIENCE,
         })
     }
 
@@ -220,6 +231,9 @@ impl Queue {
         let Some(moving) = self.moves.of.get_mut(&slot.0) else {
             return;
         };
+        if Instant::now() >= moving.until {
+            return self.end_move(slot, Err(Status::DATA_TRANSFER_ERROR));
+        }
         match moving.step(&mut self.sight) {
             Ok(Step::Done) => self.end_move(slot, Ok(())),
             Err(status) => self.end_move(slot, Err(status)),
@@ -300,14 +314,10 @@ impl Queue {
         }
     }
 
-    /// Commands whose answers wait for their data are answered nowhere.
+    /// Commands whose answers wait for their data are answered nowhere, and whoever waits for a command's data hears of it no more.
     pub(super) fn forget_moves(&mut self) {
-        for slot in (0..self.slots()).map(Slot) {
-            let is_moving = |entry: &super::Entry| entry.stage == Stage::Moving;
-            if self.entries.get(slot.index()).is_some_and(is_moving) {
-                self.release(slot);
-            }
+        for slot in self.moves.clear() {
+            self.release(slot);
         }
-        self.moves.clear();
     }
 }

@@ -107,6 +107,22 @@ fn doorbells_are_not_elsewhere_as_well() {
     guest.still_works();
 }
 
+/// A queue whose number is taken: the doorbell of the one that runs stays where it was, or all that its ring has would be taken once more.
+#[test]
+fn a_queue_that_is_refused_leaves_the_doorbell_of_the_one_that_runs() {
+    let machine = Machine::polled(memory(), 1);
+    let mut guest = machine.running();
+    guest.works(1, 1);
+    let page = guest.page.clone().unwrap();
+    // Submission Queue 1 Tail Doorbell.
+    let tail = page.load32(8);
+    assert_ne!(tail, 0);
+    let (sq, _) = places(9);
+    assert_eq!(guest.create_sq(1, 1, sq, 16), Err(Status::INVALID_QUEUE_ID));
+    assert_eq!(page.load32(8), tail);
+    guest.works(1, 2);
+}
+
 /// A client that has mapped nothing, or that rings some and writes others.
 #[test]
 fn doorbells_of_a_polled_function_may_be_rung() {

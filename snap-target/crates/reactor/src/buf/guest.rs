@@ -27,7 +27,7 @@ pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
     }
     let mut at = words_at;
     while at < words_end {
-        // SAFETY: `at + 8 <= len`; the destination is aligned to a word at `at`, the source need not be.
+        // SAFETY: `at + WORD <= len`; the destination is aligned to a word at `at`, the source need not be.
         unsafe {
             let word = ptr::read_unaligned(from.add(at).cast::<Word>());
             ptr::write_volatile(to.add(at).cast::<Word>(), word);
@@ -50,7 +50,7 @@ pub(super) unsafe fn fill(to: *mut u8, value: u8, len: usize) {
     }
     let mut at = words_at;
     while at < words_end {
-        // SAFETY: `at + 8 <= len`, and the destination is aligned to a word at `at`.
+        // SAFETY: `at + WORD <= len`, and the destination is aligned to a word at `at`.
         unsafe { ptr::write_volatile(to.add(at).cast::<Word>(), word) };
         at += WORD;
     }
