@@ -97,7 +97,7 @@ pub const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a source may take to be opened: a server that hangs does not hold the manager up.
 pub const OPEN_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long a start waits for block devices of this machine: the kernel looks for partitions on them, and may have to end what the last daemon had.
-pub const LOCALS_START_MAX: Duration = Duration::from_secs(60);
+pub const LOCALS_START_MAX: Duration = Duration::from_secs(120);
 /// How long the size of a file may take to be changed: shorter than snapctl waits.
 pub const RESIZE_TIME_MAX: Duration = Duration::from_secs(25);
 /// Sources that are being opened at a time, those that are silent included.
@@ -116,6 +116,10 @@ pub const DRAIN_LOOK: Duration = Duration::from_millis(10);
 const _: () = assert!(
     FLUSH_TIME_MAX.as_secs() + LIFE_PATIENCE.as_secs() < DRAIN_MARGIN.as_secs(),
     "a state folder that hangs does not hold the end up"
+);
+const _: () = assert!(
+    frontend_ublk::APPEAR_TIME_MAX.as_secs() < LOCALS_START_MAX.as_secs(),
+    "a block device of this machine that is not there has said why"
 );
 const _: () = assert!(METRICS_HEAD_BYTES_MAX >= 8192, "hyper asks for that");
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use reactor::Errno;
 use ublk::{Control, Descriptors, DeviceInfo, DeviceState, Features, UblkError, open_queues};
@@ -21,6 +21,8 @@ use crate::order::{Door, Order, QueueId, Start};
 
 /// That a device outlives its server.
 const RECOVERY: Features = Features::USER_RECOVERY.and(Features::USER_RECOVERY_REISSUE);
+/// In [`DeviceInfo::server`]: nobody.
+const NO_SERVER: i32 = -1;
 /// What is not done without.
 const NEEDED: Features = RECOVERY
     .and(Features::USER_COPY)
@@ -143,8 +145,11 @@ impl Drop for Device {
 /// There is none, a process serves it, or the driver's.
 pub fn delete(number: u32) -> Result<(), DeviceError> {
     let mut control = Control::open()?;
-    let info = control.info(number)?;
-    let Some(info) = info else {
+    let info = control.info(number);
+    if is_going(&info) {
+        return Err(DeviceError::StillOpen { number });
+    }
+    let Some(info) = info? else {
         let what = format!("/dev/ublkb{number}");
         return Err(UblkError::Refused {
             what,
@@ -332,9 +337,23 @@ impl Life {
                 number: self.number,
             });
         }
+        self.check_ours()?;
         self.control.update_size(self.number, sectors)?;
         self.sectors = sectors;
         Ok(())
+    }
+
+    /// That the number is still this device's: root may have deleted it, and another program made one.
+    fn check_ours(&mut self) -> Result<(), DeviceError> {
+        let number = self.number;
+        let info = self.control.info(number);
+        if is_going(&info) {
+            return Err(DeviceError::Lost { number });
+        }
+        match info? {
+            Some(there) if is_same(&self.info, &there) => Ok(()),
+            _ => Err(DeviceError::Lost { number }),
+        }
     }
 
     /// Leaves the device to the next process: what was begun ends, the rest waits in the kernel.
@@ -352,6 +371,10 @@ impl Life {
                 "requests are under way still: the next process is given them again"
             );
         }
+        if let Err(error) = self.check_ours() {
+            tracing::warn!(device = number, %error, "a block device of this machine is not left to the next process");
+            return;
+        }
         if self.info.has(Features::QUIESCE)
             && let Err(error) = self.control.quiesce(number, QUIESCE_PATIENCE)
         {
@@ -366,13 +389,22 @@ impl Life {
     /// Deletes the device, however many have it open.
     fn delete(&mut self) {
         let number = self.number;
+        if let Err(error) = self.check_ours() {
+            tracing::warn!(device = number, %error, "a ublk device is not deleted");
+            return;
+        }
+        // Before the kernel ends them: they know then that it was asked for.
+        let asked: Vec<_> = self
+            .queues
+            .iter()
+            .map(|(door, id)| door.begin(|answer| Order::Await(*id, answer)))
+            .collect();
         // Its requests end by the way, those to come with an error.
         if let Err(error) = self.control.delete(number, DRAIN_PATIENCE) {
             tracing::error!(device = number, %error, "a ublk device is not deleted: snap-target --delete-ublk {number}");
             return;
         }
-        for (door, id) in &self.queues {
-            let asked = door.begin(|answer| Order::Await(*id, answer));
+        for asked in asked {
             if asked.and_then(|asked| asked.wait()).is_err() {
                 tracing::warn!(device = number, "a queue of a ublk device does not end");
             }
@@ -393,7 +425,11 @@ enum Found {
 fn find(control: &mut Control, number: u32, stamp: Stamp) -> Result<Found, DeviceError> {
     let begun = Instant::now();
     loop {
-        let Some(info) = control.info(number)? else {
+        let info = control.info(number);
+        if is_going(&info) {
+            return Ok(Found::Deleted);
+        }
+        let Some(info) = info? else {
             return Ok(Found::Nothing);
         };
         let found = Stamp::of_bits(info.stamp);
@@ -408,7 +444,7 @@ fn find(control: &mut Control, number: u32, stamp: Stamp) -> Result<Found, Devic
             }
             _ if !info.has(RECOVERY) => {}
             _ if found.content != stamp.content => return Err(DeviceError::NotOurs { number }),
-            _ => match control.start_recovery(number) {
+            _ => match control.start_recovery(number, left(begun)) {
                 Ok(()) => return Ok(Found::Left(info)),
                 Err(error) if error.errno() == Some(Errno::EBUSY) => {}
                 // Kernels such as 6.12: it is begun already, by a process that was killed before it had the first queue.
@@ -431,6 +467,27 @@ fn find(control: &mut Control, number: u32, stamp: Stamp) -> Result<Found, Devic
         }
         std::thread::sleep(GONE_PAUSE);
     }
+}
+
+/// What is left of [`GONE_PATIENCE`]: an order takes as long where the kernel waits for the server's end.
+fn left(begun: Instant) -> Duration {
+    GONE_PATIENCE
+        .saturating_sub(begun.elapsed())
+        .max(ublk::PATIENCE)
+}
+
+/// Whether a device is deleted, and its number lives on until it is closed: its file is gone then, which the driver looks at first.
+fn is_going(info: &Result<Option<DeviceInfo>, UblkError>) -> bool {
+    info.as_ref()
+        .is_err_and(|error| error.errno() == Some(Errno::ENOENT))
+}
+
+/// Whether what has a device's number is what `ours` was made as, or taken over as, and this process is the last that served it.
+fn is_same(ours: &DeviceInfo, there: &DeviceInfo) -> bool {
+    // Nobody serves one that is not started yet, or is dead.
+    let is_served_here =
+        there.server == NO_SERVER || u32::try_from(there.server) == Ok(std::process::id());
+    there.stamp == ours.stamp && is_served_here
 }
 
 fn wanted(
@@ -491,4 +548,41 @@ fn duplicate(file: &OwnedFd) -> Result<OwnedFd, DeviceError> {
             what: "duplicating a file descriptor",
             source,
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(stamp: u64, server: i32) -> DeviceInfo {
+        let mut info = DeviceInfo::new(3, 1, DEPTH, REQUEST_BYTES_MAX);
+        (info.stamp, info.server) = (stamp, server);
+        info
+    }
+
+    #[test]
+    fn what_has_taken_a_devices_number_is_told_from_it() {
+        let here = std::process::id().cast_signed();
+        let made = info(7, NO_SERVER);
+        assert!(is_same(&made, &made), "not started yet");
+        assert!(is_same(&made, &info(7, here)));
+        assert!(is_same(&info(7, 1), &info(7, here)), "taken over");
+        assert!(!is_same(&made, &info(7, 1)), "another daemon's");
+        assert!(!is_same(&made, &info(8, NO_SERVER)), "another's");
+        assert!(!is_same(&made, &info(8, here)));
+    }
+
+    #[test]
+    fn a_device_without_its_file_is_going() {
+        let refused = |source| {
+            let what = "asking for /dev/ublkb0".to_owned();
+            Err(UblkError::Refused { what, source })
+        };
+        assert!(is_going(&refused(Errno::ENOENT)));
+        assert!(!is_going(&refused(Errno::ENODEV)));
+        assert!(!is_going(&refused(Errno::EIO)));
+        assert!(!is_going(&Ok(None)));
+        let there = DeviceInfo::new(0, 1, DEPTH, REQUEST_BYTES_MAX);
+        assert!(!is_going(&Ok(Some(there))));
+    }
 }

@@ -34,6 +34,14 @@ pub enum DeviceError {
         /// The device's number.
         number: u32,
     },
+    /// Deleted by somebody else.
+    #[error(
+        "/dev/ublkb{number} is no longer the device that this daemon made: somebody has deleted it, and another program may have taken its number; nothing is done to what is there now"
+    )]
+    Lost {
+        /// The device's number.
+        number: u32,
+    },
     /// Another process serves it.
     #[error(
         "/dev/ublkb{number} is served by process {server}; end that one, or take another number"

@@ -28,6 +28,6 @@ mod share;
 pub use device::{Device, delete};
 pub use disk::Disk;
 pub use error::DeviceError;
-pub use limits::{DEVICES_MAX, QUEUES_MAX, ring_operations};
+pub use limits::{APPEAR_TIME_MAX, DEVICES_MAX, QUEUES_MAX, ring_operations};
 pub use order::Door;
 pub use share::Share;

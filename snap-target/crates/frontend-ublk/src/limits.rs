@@ -22,10 +22,18 @@ pub(crate) const DETACHED_PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) const DRAIN_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a disk may take to appear: its first sectors are read meanwhile, for partitions.
 pub(crate) const START_PATIENCE: Duration = Duration::from_secs(60);
-/// How long the server before this one may take to be gone, once its process has ended.
-pub(crate) const GONE_PATIENCE: Duration = Duration::from_secs(30);
+/// How long the server before this one may take to be gone, once its process has ended: where it had all requests that a queue may have, kernels from 6.7
+/// to 6.15 see it with those requests' timeout alone ([`KERNEL_TIMEOUT`]).
+pub(crate) const GONE_PATIENCE: Duration = Duration::from_secs(45);
+/// The kernel's timeout of requests, rounded up.
+const KERNEL_TIMEOUT: Duration = Duration::from_secs(31);
 /// The same while its process is there: it may be ending.
 pub(crate) const GOING_PATIENCE: Duration = Duration::from_secs(3);
+/// From the start of a device to its disk, or the reason why there is none, at the longest: the server before is gone, a last order takes the device over,
+/// and it appears.
+pub const APPEAR_TIME_MAX: Duration = GONE_PATIENCE
+    .saturating_add(ublk::PATIENCE)
+    .saturating_add(START_PATIENCE);
 /// Between two looks at whether it is.
 pub(crate) const GONE_PAUSE: Duration = Duration::from_millis(20);
 /// How long all requests that a queue may have may be under way before a device that is to wait is not made to.
@@ -51,5 +59,10 @@ const _: () = assert!(
 const _: () = assert!(
     REQUEST_PATIENCE.as_secs() < DRAIN_PATIENCE.as_secs(),
     "what is in flight has ended by then"
+);
+const _: () = assert!(
+    KERNEL_TIMEOUT.as_secs() < GONE_PATIENCE.as_secs()
+        && DETACHED_PATIENCE.as_secs() < REQUEST_PATIENCE.as_secs(),
+    "what is waited for has ended by then"
 );
 const _: () = assert!(DEPTH <= ublk::DEPTH_MAX && QUEUES_MAX <= ublk::QUEUES_MAX);

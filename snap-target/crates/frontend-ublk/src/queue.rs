@@ -74,6 +74,10 @@ pub(crate) struct Queue {
     refused: VecDeque<(u16, Step)>,
     /// Writes that found no memory, the longest waiting first.
     starved: VecDeque<u16>,
+    /// When the timer comes by which the first of them fails.
+    starved_until: Option<Instant>,
+    /// Memory was given back since [`Queue::settle`] began.
+    has_freed: bool,
     /// Requests whose next step is the engine's.
     ready: VecDeque<u16>,
     /// Requests that found the namespace gone: another one may be about to take its place.
@@ -112,6 +116,8 @@ impl Queue {
             ended: 0,
             refused: VecDeque::new(),
             starved: VecDeque::new(),
+            starved_until: None,
+            has_freed: false,
             ready: VecDeque::new(),
             detached: Vec::new(),
             detached_until: None,
@@ -133,6 +139,16 @@ impl Queue {
     /// The driver has ended it, and nothing of it is under way.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended + self.left == self.tags.len()
+    }
+
+    /// Whether its last [`Queue::settle`] gave memory back.
+    pub(crate) fn has_freed(&self) -> bool {
+        self.has_freed
+    }
+
+    /// Whether writes wait for memory.
+    pub(crate) fn is_starved(&self) -> bool {
+        !self.starved.is_empty()
     }
 
     /// Begins no request any more.
@@ -166,6 +182,7 @@ impl Queue {
 
     /// Goes on with what waits. True: the next turn may not wait.
     pub(crate) fn settle(&mut self, engine: &mut Engine) -> bool {
+        self.has_freed = false;
         for _ in 0..self.refused.len() {
             if let Some((tag, step)) = self.refused.pop_front() {
                 self.step(tag, step);
@@ -174,8 +191,9 @@ impl Queue {
         while let Some(tag) = self.ready.pop_front() {
             self.submit(tag, engine);
         }
-        self.feed_starved(engine);
+        // Those that go on wait for memory behind the others, which are looked at next.
         self.look_at_detached(engine);
+        self.look_at_starved(engine);
         if self.begun == 0
             && let Some(answer) = self.drained.take()
         {
@@ -183,6 +201,13 @@ impl Queue {
             let _told = answer.send(());
         }
         if self.has_ended() {
+            // All queues of a device end together: one tells.
+            if !self.drains && self.at_end.is_empty() && self.number == 0 {
+                tracing::warn!(
+                    queue = self.name,
+                    "the kernel has ended this device's queues, which the daemon did not ask for: somebody has deleted or quiesced it"
+                );
+            }
             for answer in self.at_end.drain(..) {
                 let _told = answer.send(());
             }
@@ -209,20 +234,13 @@ impl Queue {
         let Some(descriptor) = self.descriptors.get(tag) else {
             return self.finish(tag, Err(Errno::EIO));
         };
-        let permitted = Request::of(&descriptor, &self.disk).and_then(|request| {
-            self.permit(&request, engine)?;
-            Ok(request)
-        });
-        let request = match permitted {
+        let request = match Request::of(&descriptor, &self.disk) {
             Ok(request) => request,
             Err(why) => {
                 self.complain(&format!("a request is refused ({why}): {descriptor:?}"));
                 return self.finish(tag, Err(why));
             }
         };
-        if request == (Request::Discard { range: None }) {
-            return self.finish(tag, Ok(0));
-        }
         let Some(slot) = self.tags.get_mut(usize::from(tag)) else {
             return;
         };
@@ -230,8 +248,6 @@ impl Queue {
         slot.copied = 0;
         slot.deadline = Some(Instant::now() + REQUEST_PATIENCE);
         match request {
-            // Those that wait for memory keep their order.
-            Request::Write { .. } if !self.starved.is_empty() => self.starved.push_back(tag),
             Request::Write { .. } => self.stage(tag, engine),
             _ => self.submit(tag, engine),
         }
@@ -254,44 +270,71 @@ impl Queue {
         permitted.map_err(|_| Errno::EBADE)
     }
 
-    /// Gets the data of a write; where there is no memory for them, it waits.
+    /// Gets the data of a write; where there is no memory for them, it waits, behind those that do.
     fn stage(&mut self, tag: u16, engine: &Engine) {
+        if self.is_starved() || !self.take_memory(tag, engine) {
+            self.starved.push_back(tag);
+        }
+    }
+
+    fn take_memory(&mut self, tag: u16, engine: &Engine) -> bool {
         let Some(slot) = self.tags.get_mut(usize::from(tag)) else {
+            return true;
+        };
+        let Some(staging) = engine.alloc(slot.request.bytes() as usize) else {
+            return false;
+        };
+        slot.data = staging;
+        slot.copied = 0;
+        self.step(tag, Step::Copy);
+        true
+    }
+
+    /// Writes that wait for memory get it, or fail when it has not come by their deadline.
+    fn look_at_starved(&mut self, engine: &Engine) {
+        while let Some(tag) = self.starved.front().copied()
+            && self.take_memory(tag, engine)
+        {
+            self.starved.pop_front();
+        }
+        if !self.is_starved() {
+            return;
+        }
+        let now = Instant::now();
+        let deadline = |tags: &[Tag], tag: u16| {
+            let slot = tags.get(usize::from(tag));
+            slot.and_then(|slot| slot.deadline).unwrap_or(now)
+        };
+        let (late, waiting): (VecDeque<u16>, VecDeque<u16>) = std::mem::take(&mut self.starved)
+            .into_iter()
+            .partition(|tag| deadline(&self.tags, *tag) <= now);
+        let first = waiting.iter().map(|tag| deadline(&self.tags, *tag)).min();
+        self.starved = waiting;
+        for tag in late {
+            self.complain("a write found no memory in time");
+            self.finish(tag, Err(Errno::EIO));
+        }
+        self.starved_until = self.starved_until.filter(|armed| *armed > now);
+        if let Some(first) = first
+            && self.starved_until.is_none_or(|armed| armed > first)
+            && self.owner.timer(first, TIMER << KIND_SHIFT).is_ok()
+        {
+            self.starved_until = Some(first);
+        }
+    }
+
+    /// Hands a request to the engine, where it is permitted now: it may have waited for memory, or for its namespace.
+    fn submit(&mut self, tag: u16, engine: &mut Engine) {
+        let Some(request) = self.tags.get(usize::from(tag)).map(|slot| slot.request) else {
             return;
         };
-        match engine.alloc(slot.request.bytes() as usize) {
-            Some(staging) => {
-                slot.data = staging;
-                slot.copied = 0;
-                self.step(tag, Step::Copy);
-            }
-            None => self.starved.push_back(tag),
+        if let Err(why) = self.permit(&request, engine) {
+            self.complain(&format!("a request is refused ({why}): {request:?}"));
+            return self.finish(tag, Err(why));
         }
-    }
-
-    fn feed_starved(&mut self, engine: &Engine) {
-        for _ in 0..self.starved.len() {
-            let Some(tag) = self.starved.front().copied() else {
-                return;
-            };
-            let bytes = self
-                .tags
-                .get(usize::from(tag))
-                .map(|slot| slot.request.bytes());
-            let Some(staging) = engine.alloc(bytes.unwrap_or(0) as usize) else {
-                return;
-            };
-            self.starved.pop_front();
-            if let Some(slot) = self.tags.get_mut(usize::from(tag)) {
-                slot.data = staging;
-                slot.copied = 0;
-            }
-            self.step(tag, Step::Copy);
+        if request == (Request::Discard { range: None }) {
+            return self.finish(tag, Ok(0));
         }
-    }
-
-    /// Hands a request to the engine.
-    fn submit(&mut self, tag: u16, engine: &mut Engine) {
         let Some(slot) = self.tags.get_mut(usize::from(tag)) else {
             return;
         };
@@ -340,8 +383,9 @@ impl Queue {
         };
         match (done.result, done.buf) {
             (Err(NamespaceError::Detached { .. }), buf) => {
-                // A write has its data back, and goes on with them.
-                slot.data = buf.unwrap_or_default();
+                // A write gets its data again when it goes on: others need the memory meanwhile.
+                drop(buf);
+                self.has_freed |= slot.request.bytes() > 0;
                 match self.may_wait() {
                     true => self.detached.push(tag),
                     false => self.finish(tag, Err(Errno::EIO)),
@@ -386,10 +430,9 @@ impl Queue {
             None => {
                 for tag in std::mem::take(&mut self.detached) {
                     let slot = self.tags.get(usize::from(tag));
-                    let is_bare = slot.is_some_and(|slot| {
-                        matches!(slot.request, Request::Write { .. }) && slot.data.is_empty()
-                    });
-                    match is_bare {
+                    let is_write =
+                        slot.is_some_and(|slot| matches!(slot.request, Request::Write { .. }));
+                    match is_write {
                         true => self.stage(tag, engine),
                         false => self.submit(tag, engine),
                     }
@@ -432,6 +475,7 @@ impl Queue {
     fn finish(&mut self, tag: u16, result: Result<u32, Errno>) {
         if let Some(slot) = self.tags.get_mut(usize::from(tag)) {
             slot.data = IoBuf::empty();
+            self.has_freed |= slot.request.bytes() > 0;
         }
         let result = match result {
             // At most REQUEST_BYTES_MAX.
@@ -485,3 +529,6 @@ impl Queue {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -64,10 +64,14 @@ impl Share {
     pub fn settle(&mut self, engine: &mut Engine) -> bool {
         let mut has_work = false;
         let mut has_ended = false;
+        let mut has_freed = false;
         for queue in self.queues.values_mut() {
             has_work |= queue.settle(engine);
             has_ended |= queue.has_ended();
+            has_freed |= queue.has_freed();
         }
+        // Memory that a queue has given back meanwhile may be what one before it waits for, and no event tells that one.
+        has_work |= has_freed && self.queues.values().any(Queue::is_starved);
         if has_ended {
             let owners = &mut self.owners;
             self.queues.retain(|_, queue| {

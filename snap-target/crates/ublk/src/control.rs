@@ -79,7 +79,7 @@ impl Control {
     /// What is known of a device; none where there is none of this number.
     ///
     /// # Errors
-    /// The driver's.
+    /// ENOENT: it is deleted, and the number lives on until whoever has it open has closed it. Else the driver's.
     pub fn info(&mut self, number: u32) -> Result<Option<DeviceInfo>, UblkError> {
         // Of a device that somebody without privileges made, the driver wants the path as well, and its end.
         let path = format!("/dev/ublkc{number}\0");
@@ -140,10 +140,10 @@ impl Control {
     /// Begins to take a device over whose server has gone.
     ///
     /// # Errors
-    /// EBUSY: it has not, or not completely.
-    pub fn start_recovery(&mut self, number: u32) -> Result<(), UblkError> {
+    /// EBUSY: it has not, or not completely. Some kernels wait for that instead.
+    pub fn start_recovery(&mut self, number: u32, patience: Duration) -> Result<(), UblkError> {
         let what = format!("taking /dev/ublkb{number} over");
-        self.order(&what, START_USER_RECOVERY, number, 0, PATIENCE)
+        self.order(&what, START_USER_RECOVERY, number, 0, patience)
     }
 
     /// Has a device's requests come again, when all its queues are fetched.
