@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::{Parser, ValueEnum};
 use nvme::controller::{ControllerLimits, HostPolicy, Visibility};
 use nvme::nqn::Nqn;
@@ -10,12 +10,12 @@ use reactor::Features;
 use store::decorate::Limit;
 
 use crate::config::{
-    AdminConfig, Config, FunctionConfig, FunctionName, FunctionSocket, ListenerConfig,
-    NamespaceConfig, Place, SourceSpec, StartPolicy, SubsystemConfig, TargetConfig, Writes,
-    check_prefetch, default_workers, prefetch_default,
+    AdminConfig, Config, FunctionConfig, FunctionDevice, FunctionName, FunctionSocket,
+    ListenerConfig, NamespaceConfig, Place, SourceSpec, StartPolicy, SubsystemConfig, TargetConfig,
+    Writes, check_prefetch, default_workers, prefetch_default,
 };
-use crate::guests::{self, GuestConfig};
-use crate::limits;
+use crate::guests::GuestConfig;
+use crate::limits::{self, FUNCTIONS_MAX};
 use crate::locals::{self, LocalConfig};
 
 /// Serves volumes and raw stores as the namespaces of an NVMe/TCP subsystem.
@@ -226,17 +226,7 @@ impl Args {
                 place: self.listen,
                 port_id: 1,
             }],
-            functions: self
-                .vfio_user
-                .iter()
-                .zip(0..)
-                .map(|(socket, number)| FunctionConfig {
-                    name: FunctionName::physical(number),
-                    socket: socket.path.clone(),
-                    subsystem: nqn.clone(),
-                    poll: socket.poll,
-                })
-                .collect(),
+            functions: self.functions(&nqn)?,
             referrals: Vec::new(),
             subsystems: vec![SubsystemConfig {
                 nqn: nqn.clone(),
@@ -251,9 +241,36 @@ impl Args {
                 .clone()
                 .map(|socket| AdminConfig { socket, tcp: None }),
             metrics: None,
-            guests: guests::of_subsystem(&nqn, &self.vhost_user_blk)?,
             locals: locals::of_subsystem(&nqn, &self.ublk)?,
         })
+    }
+
+    /// pf0, pf1, ...: the controllers first, then the disks.
+    fn functions(&self, nqn: &Nqn) -> Result<Vec<FunctionConfig>> {
+        let controllers = self.vfio_user.iter();
+        let controllers = controllers.map(|it| (&it.path, FunctionDevice::Nvme { poll: it.poll }));
+        let disks = self.vhost_user_blk.iter().map(|disk| {
+            let device = FunctionDevice::VirtioBlk { nsid: disk.nsid };
+            (&disk.socket, device)
+        });
+        let mut all: Vec<FunctionConfig> = Vec::new();
+        for ((socket, device), number) in controllers.chain(disks).zip(0..) {
+            if all.len() >= FUNCTIONS_MAX {
+                bail!(
+                    "more than {FUNCTIONS_MAX} functions of virtual machines; serve the others by another target"
+                );
+            }
+            if all.iter().any(|it| it.socket == *socket) {
+                bail!("two functions of virtual machines at {}", socket.display());
+            }
+            all.push(FunctionConfig {
+                name: FunctionName::physical(number),
+                socket: socket.clone(),
+                subsystem: nqn.clone(),
+                device,
+            });
+        }
+        Ok(all)
     }
 
     fn prefetch_bytes(&self) -> Result<usize> {

@@ -71,7 +71,7 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
     let reactors = serve::start(&config.target, config.locals.len(), sink, &telemetry)?;
     let doors = reactors.doors();
     let of_guests = doors.iter().map(|doors| doors.guests.clone());
-    let guests = Guests::new(&config.guests, of_guests.collect());
+    let guests = Guests::new(of_guests.collect());
     let of_locals = doors.iter().map(|doors| doors.locals.clone());
     let locals = Locals::new(&config.locals, of_locals.collect(), health.clone());
     let catalogue = Catalogue::default();
@@ -91,7 +91,6 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
         open_time_max: OPEN_TIME_MAX,
         catalogue: catalogue.clone(),
     })?;
-    guests.check()?;
     if config.target.start == StartPolicy::All {
         locals.check()?;
     }
@@ -118,7 +117,6 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
     if let Some(metrics) = &metrics {
         said += &format!("metrics http://{}/metrics\n", metrics.address);
     }
-    said += &guests.report();
     said += &locals.report();
     let (manage, manager) = manage::start(manager)?;
     let admin = match &config.admin {

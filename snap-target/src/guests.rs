@@ -1,20 +1,21 @@
 //! Devices of virtual machines: sockets at which namespaces of subsystems are virtio disks.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use anyhow::{Result, bail};
 use frontend_nvme::link::Bound;
 use frontend_nvme::{Admin, AdminError, Closed, ControllerReport, Life};
-use frontend_vhost_user_blk::{Device, Disk, Door};
+use frontend_vhost_user_blk::{Device, DeviceError, DeviceReport, Disk, Door};
 use namespace::Namespace;
 use nvme::controller::{ControllerId, HostPolicy, Lifetime, Referral, Subsystem, Visibility};
 use nvme::nqn::Nqn;
 use nvme_spec::Nsid;
 
-use crate::limits::VIRTIO_DISKS_MAX;
+use crate::config::{FunctionConfig, FunctionName};
+use crate::limits::DISK_END_MAX;
 use crate::locals::Locals;
 use crate::manage::Frontend;
 
@@ -51,95 +52,87 @@ impl FromStr for GuestConfig {
     }
 }
 
-/// The devices, each with what it presents.
+/// The virtio disks that are there, by the names of their functions.
 #[derive(Clone, Debug)]
 pub struct Guests {
-    places: Arc<Mutex<Vec<Place>>>,
+    places: Arc<Mutex<BTreeMap<FunctionName, Place>>>,
     doors: Vec<Door>,
 }
 
 #[derive(Debug)]
 struct Place {
-    config: GuestConfig,
     nqn: Nqn,
-    /// None: its namespace is not there, or it could not listen; why.
-    device: Result<Device, String>,
+    nsid: u32,
+    device: Device,
 }
 
 impl Guests {
-    /// For devices of these namespaces, which are not there yet. Queues go to the reactors behind `doors`.
-    pub fn new(configs: &[(Nqn, GuestConfig)], doors: Vec<Door>) -> Self {
-        let place = |(nqn, config): &(Nqn, GuestConfig)| Place {
-            config: config.clone(),
-            nqn: nqn.clone(),
-            device: Err("its namespace is not there".to_owned()),
-        };
+    /// None yet. Queues go to the reactors behind `doors`.
+    pub fn new(doors: Vec<Door>) -> Self {
         Self {
-            places: Arc::new(Mutex::new(configs.iter().map(place).collect())),
+            places: Arc::default(),
             doors,
         }
-    }
-
-    /// That each of them listens.
-    ///
-    /// # Errors
-    /// The first that does not, and why.
-    pub fn check(&self) -> Result<()> {
-        for place in &*self.lock() {
-            if let Err(why) = &place.device {
-                let GuestConfig { socket, nsid } = &place.config;
-                bail!("--vhost-user-blk {},nsid={nsid}: {why}", socket.display());
-            }
-        }
-        Ok(())
-    }
-
-    /// What a monitor is started with, a line a device.
-    pub fn report(&self) -> String {
-        let line = |place: &Place| {
-            let GuestConfig { socket, nsid } = &place.config;
-            format!("vhost-user-blk {} nsid {nsid}\n", socket.display())
-        };
-        self.lock().iter().map(line).collect()
     }
 
     /// Ends them, all at the same time: what is in flight is let end.
     pub fn end(&self) {
         let places = std::mem::take(&mut *self.lock());
-        for device in places.iter().filter_map(|place| place.device.as_ref().ok()) {
-            device.begin_end();
+        for place in places.values() {
+            place.device.begin_end();
         }
         drop(places);
     }
 
+    fn add(&self, config: &FunctionConfig, namespace: &Namespace) -> Result<(), DeviceError> {
+        let disk = Disk::of(namespace);
+        let device = Device::listen(&config.socket, disk, self.doors.clone())?;
+        let place = Place {
+            nqn: config.subsystem.clone(),
+            nsid: namespace.nsid,
+            device,
+        };
+        self.lock().insert(config.name, place);
+        Ok(())
+    }
+
+    /// Waits a moment for what is in flight; true: it has not ended, and is not waited for any longer.
+    fn remove(&self, name: FunctionName) -> bool {
+        let Some(place) = self.lock().remove(&name) else {
+            return false;
+        };
+        place.device.begin_end();
+        let (tell, ended) = sync_channel(1);
+        let thread = std::thread::Builder::new().name("disk-end".to_owned());
+        let spawned = thread.spawn(move || {
+            drop(place);
+            // Nobody may wait any more.
+            let _told = tell.send(());
+        });
+        // Without a thread it has ended by now: what the closure had is dropped.
+        spawned.is_ok() && ended.recv_timeout(DISK_END_MAX).is_err()
+    }
+
+    fn report(&self, name: FunctionName) -> Option<DeviceReport> {
+        Some(self.lock().get(&name)?.device.report())
+    }
+
     /// A namespace is there, at every reactor; or it is there as another one, of the same content.
     fn is_there(&self, nqn: &Nqn, namespace: &Namespace) {
-        for place in &mut *self.lock() {
-            if place.nqn != *nqn || place.config.nsid != namespace.nsid {
-                continue;
-            }
-            let disk = Disk::of(namespace);
-            match &place.device {
-                Ok(device) => {
-                    if !device.set_disk(disk) {
-                        tracing::error!(
-                            socket = %device.path().display(),
-                            "another disk is not put under a guest's: its requests fail until the daemon is started anew"
-                        );
-                    }
-                }
-                Err(_) => {
-                    let listening = Device::listen(&place.config.socket, disk, self.doors.clone());
-                    place.device = listening.map_err(|error| {
-                        tracing::error!(%error, "a device of a virtual machine is not there");
-                        error.to_string()
-                    });
-                }
+        for (name, place) in &*self.lock() {
+            if place.nqn == *nqn
+                && place.nsid == namespace.nsid
+                && !place.device.set_disk(Disk::of(namespace))
+            {
+                tracing::error!(
+                    %name,
+                    "another disk is not put under a guest's: its requests fail until the function is deleted, and made anew"
+                );
             }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Place>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<FunctionName, Place>> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -149,27 +142,6 @@ const _: () = assert!(
         && frontend_vhost_user_blk::QUEUE_OPS_MAX <= frontend_nvme::LODGER_QUEUE_OPS_MAX,
     "a reactor has room for the queues of virtual machines"
 );
-
-/// The devices of a subsystem's namespaces, as a configuration says them.
-///
-/// # Errors
-/// Two at one socket; more than there may be.
-pub fn of_subsystem(nqn: &Nqn, configs: &[GuestConfig]) -> Result<Vec<(Nqn, GuestConfig)>> {
-    if configs.len() > VIRTIO_DISKS_MAX {
-        bail!(
-            "{} devices of virtual machines, and there may be {VIRTIO_DISKS_MAX}; serve the others by another target",
-            configs.len()
-        );
-    }
-    let mut sockets = HashMap::new();
-    for config in configs {
-        if sockets.insert(&config.socket, ()).is_some() {
-            bail!("two devices at {}", config.socket.display());
-        }
-    }
-    let all = configs.iter().map(|config| (nqn.clone(), config.clone()));
-    Ok(all.collect())
-}
 
 /// The target, and the devices that hear of its namespaces.
 pub struct WithDevices {
@@ -217,6 +189,19 @@ impl Frontend for WithDevices {
 
     fn delete_subsystem(&self, nqn: &Nqn) -> Result<Closed, AdminError> {
         self.admin.delete_subsystem(nqn)
+    }
+
+    fn add_disk(&self, config: &FunctionConfig, namespace: &Namespace) -> Result<(), String> {
+        let added = self.guests.add(config, namespace);
+        added.map_err(|error| error.to_string())
+    }
+
+    fn remove_disk(&self, name: FunctionName) -> bool {
+        self.guests.remove(name)
+    }
+
+    fn disk(&self, name: FunctionName) -> Option<DeviceReport> {
+        self.guests.report(name)
     }
 
     fn remove_function(&self, port_id: u16) -> Result<Closed, AdminError> {
@@ -294,23 +279,5 @@ mod tests {
         ] {
             assert!(of(text).is_err(), "{text:?}");
         }
-    }
-
-    #[test]
-    fn two_devices_have_two_sockets() {
-        let nqn = Nqn::parse("nqn.2026-11.io.xio:test").unwrap();
-        let of = |texts: &[&str]| {
-            let configs: Vec<GuestConfig> =
-                texts.iter().map(|text| text.parse().unwrap()).collect();
-            of_subsystem(&nqn, &configs).map(|all| all.len())
-        };
-        assert_eq!(of(&["/run/a", "/run/b", "/run/c,nsid=2"]).unwrap(), 3);
-        let error = of(&["/run/a", "/run/a,nsid=2"]).unwrap_err().to_string();
-        assert!(error.contains("/run/a"), "{error}");
-        let many: Vec<String> = (0..65).map(|number| format!("/run/{number}")).collect();
-        let many: Vec<&str> = many.iter().map(String::as_str).collect();
-        assert_eq!(of(&many[..64]).unwrap(), 64);
-        let error = of(&many).unwrap_err().to_string();
-        assert!(error.contains("65 devices"), "{error}");
     }
 }

@@ -8,10 +8,10 @@ pub const NAMESPACES_MAX: usize = nvme::controller::NAMESPACES_MAX as usize;
 pub const SUBSYSTEMS_MAX: usize = 256;
 /// Listeners.
 pub const LISTENERS_MAX: usize = 64;
-/// PCIe functions, of the configuration and of the admin plane.
+/// Functions of virtual machines, of the configuration and of the admin plane.
 pub const FUNCTIONS_MAX: usize = 64;
-/// Virtio disks of virtual machines.
-pub const VIRTIO_DISKS_MAX: usize = 64;
+/// How long the deletion of a virtio disk waits for requests of its guest; longer ones end without anybody who waits.
+pub const DISK_END_MAX: Duration = Duration::from_secs(1);
 /// Bytes of the path of a Unix socket: of `sockaddr_un`, without the zero behind it.
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Referrals to other discovery services.

@@ -4,7 +4,7 @@ use std::fmt::{Display, Write};
 
 use namespace::{Backing, Namespace};
 
-use crate::config::Place;
+use crate::config::{FunctionDevice, Place};
 use crate::manage::{FunctionLive, Manager, NamespaceLive};
 use crate::text::uuid_text;
 
@@ -45,6 +45,14 @@ fn write(out: &mut String, manager: &Manager, place: Option<Place>) -> std::fmt:
         match manager.live_function(*name) {
             Some(FunctionLive::Open(_)) => {
                 writeln!(out, "function {name} vfio-user {path}: {nqn}")?;
+            }
+            Some(FunctionLive::Disk) => {
+                if let FunctionDevice::VirtioBlk { nsid } = config.device {
+                    writeln!(
+                        out,
+                        "function {name} vhost-user-blk {path}: {nqn} nsid {nsid}"
+                    )?;
+                }
             }
             _ => writeln!(out, "function {name} not served; see the log  {path}")?,
         }

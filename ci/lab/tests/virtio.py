@@ -8,7 +8,9 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from lab import qmp
 from lab.guest import Guest
 
 from .daemon import STOP_SECONDS_MAX, Administered
@@ -28,6 +30,11 @@ VOLUME, MEMORY, FILE = "vda", "vdb", "vdc"
 KILLS = 5
 NQN = "nqn.2014-08.org.nvmexpress:xio-lab-virtio"
 GROWN_MIB = 448
+# Where devices are plugged in while the guest runs, and the functions that are.
+PORTS = ("port1", "port2")
+HOT, HOT_DISK = "pf8", "vdd"
+CONTROLLER = "pf9"
+PLUG_SECONDS_MAX = 60.0
 
 
 class Disks:
@@ -62,7 +69,17 @@ class Disks:
         for number, path in enumerate(self.sockets):
             shared += ["-chardev", f"socket,id=disk{number},path={path},reconnect-ms=300"]
             shared += ["-device", f"vhost-user-blk-pci,chardev=disk{number},num-queues={QUEUES}{ring}"]
-        return shared
+        for port in PORTS:
+            shared += ["-device", f"pcie-root-port,id={port},chassis={port.removeprefix('port')}"]
+        return [*shared, *qmp.options(self.monitor())]
+
+    def monitor(self) -> Path:
+        return self.folder / "monitor"
+
+    def function(self, name: str) -> dict[str, Any]:
+        """As snapctl shows it."""
+        shown: dict[str, Any] = self.daemon.asked("function", "show", name)["function"]
+        return shown
 
 
 def run(report: Report, guest: Guest, disks: Disks, ring: str, seconds: int) -> None:
@@ -93,6 +110,11 @@ def run(report: Report, guest: Guest, disks: Disks, ring: str, seconds: int) -> 
         grown(guest, disks)
     with report.test(f"{ring}: a namespace that goes and comes again under I/O is a pause"):
         paused(guest, disks)
+    with qmp.Monitor(disks.monitor()) as monitor:
+        with report.test(f"{ring}: a disk that is made while the guest runs is plugged in, beside an NVMe function of the same namespace"):
+            plugged(guest, disks, monitor, ring)
+        with report.test(f"{ring}: unplugged and deleted, they take no other disk along"):
+            unplugged(guest, disks, monitor)
     with report.test(f"{ring}: the write cache is turned off and on, and stays off when the daemon is killed"):
         cached(guest, disks)
     with report.test(f"{ring}: the daemon is killed {KILLS} times while fio runs, and no byte is wrong"):
@@ -228,6 +250,67 @@ def cached(guest: Guest, disks: Disks) -> None:
     expect("how it works", guest.run(f"cat {kind}").checked().strip(), "write through")
     guest.run(f"echo 'write back' > {kind} && {written}").checked()
     expect("how it works", guest.run(f"cat {kind}").checked().strip(), "write back")
+
+
+def plugged(guest: Guest, disks: Disks, monitor: qmp.Monitor, ring: str) -> None:
+    """Both are the namespace in memory, as one of the first disks is: what is written through each is read through the others."""
+    path, controller = disks.folder / HOT, disks.folder / CONTROLLER
+    create = ["function", "create", "--nqn", NQN]
+    disks.daemon.snapctl(*create, "--name", HOT, "--path", str(path), "--protocol", "vhost-user-blk", "--nsid", "2")
+    disks.daemon.snapctl(*create, "--name", CONTROLLER, "--path", str(controller))
+    expect("its state", disks.function(HOT)["state"], "FUNCTION_STATE_WAITING")
+    socket = {"type": "socket", "data": {"addr": {"type": "unix", "data": {"path": str(path)}}, "server": False, "reconnect-ms": 300}}
+    monitor.run("chardev-add", id=HOT, backend=socket)
+    packed = {"packed": True} if ring == "packed" else {}
+    monitor.run("device_add", driver="vhost-user-blk-pci", id=HOT, bus=PORTS[0], chardev=HOT, **{"num-queues": QUEUES}, **packed)
+    guest.run("modprobe nvme").checked()
+    monitor.run("device_add", driver="vfio-user-pci", id=CONTROLLER, bus=PORTS[1], socket={"type": "unix", "path": str(controller)})
+    wait_for("both are there", lambda: guest.run(f"test -b /dev/{HOT_DISK}").status == 0 and nvme_disk(guest, 2) is not None, PLUG_SECONDS_MAX)
+    names = [HOT_DISK, nvme_disk(guest, 2), MEMORY]
+    for written in names:
+        guest.run(f"dd if=/dev/urandom of=/tmp/data bs=1M count=8 status=none && dd if=/tmp/data of=/dev/{written} bs=64k oflag=direct status=none").checked()
+        for read in names:
+            guest.run(f"dd if=/dev/{read} bs=64k iflag=direct count=128 status=none | cmp - /tmp/data").checked()
+    verified(guest.run(fio(HOT_DISK, "randrw", "--io_size=64m --loops=1"), 180).checked())
+    shown = disks.function(HOT)
+    expect("its state, its queues", (shown["state"], shown["io_queues"]), ("FUNCTION_STATE_CONNECTED", QUEUES))
+    done = shown["io"]
+    expect_that(f"what it has done: {done}", int(done["bytes_written"]) >= 8 << 20 and int(done["bytes_read"]) >= 24 << 20)
+    expect("errors", int(done.get("errors", 0)), 0)
+
+
+def chardev_removed(monitor: qmp.Monitor) -> bool:
+    """Not while the device that has it is being unplugged."""
+    try:
+        monitor.run("chardev-remove", id=HOT)
+    except qmp.MonitorError:
+        return False
+    return True
+
+
+def nvme_disk(guest: Guest, nsid: int) -> str | None:
+    """The kernel counts disks as it finds them."""
+    script = "cd /sys/class/nvme/nvme0 2>/dev/null && for d in nvme*n*; do echo $(cat $d/nsid) $d; done"
+    rows = [line.split() for line in guest.run(script).output.splitlines()]
+    # What is there may be a path of the disk: nvme0c0n2 of nvme0n2.
+    return next((re.sub(r"c\d+n", "n", row[1]) for row in rows if len(row) == 2 and row[0] == str(nsid)), None)
+
+
+def unplugged(guest: Guest, disks: Disks, monitor: qmp.Monitor) -> None:
+    # QEMU 11.1 ends by an assertion of its own where the socket of vfio-user closes while it sends: the guest gives that one up first.
+    guest.run("echo 1 > $(realpath /sys/class/nvme/nvme0/device)/remove").checked()
+    disks.daemon.snapctl("function", "delete", CONTROLLER)
+    monitor.run("device_del", id=HOT)
+    wait_for("it is gone", lambda: guest.run(f"test -b /dev/{HOT_DISK}").status != 0, PLUG_SECONDS_MAX)
+    wait_for("QEMU has let go of its socket", lambda: chardev_removed(monitor), PLUG_SECONDS_MAX)
+    wait_for("its monitor has gone", lambda: disks.function(HOT)["state"] == "FUNCTION_STATE_WAITING", PLUG_SECONDS_MAX)
+    disks.daemon.snapctl("function", "delete", HOT)
+    expect_that("its socket is gone", not (disks.folder / HOT).exists())
+    names = {function["name"] for function in disks.daemon.asked("function", "list")["functions"]}
+    expect("functions", names, {"pf0", "pf1", "pf2"})
+    for disk in (MEMORY, FILE):
+        guest.run(f"dd if=/dev/{disk} of=/dev/null bs=1M count=16 iflag=direct status=none").checked()
+    disks.daemon.expect_alive()
 
 
 def begun(guest: Guest, disk: str, seconds: int) -> None:

@@ -121,7 +121,7 @@ pub enum Command {
     /// Name other discovery services to hosts
     #[command(subcommand)]
     Referral(referral::Referral),
-    /// Make, delete and list PCIe functions for virtual machines
+    /// Make, delete and list functions for virtual machines: NVMe controllers and virtio disks
     #[command(subcommand)]
     Function(function::Function),
     /// List the controllers of connected hosts, and end one

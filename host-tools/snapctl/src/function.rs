@@ -14,7 +14,7 @@ use crate::text;
 /// What to do with functions.
 #[derive(Debug, Subcommand)]
 pub enum Function {
-    /// Make a function: a PCIe NVMe controller for a virtual machine
+    /// Make a function: a PCIe NVMe controller or a virtio disk for a virtual machine
     Create(Create),
     /// Delete a function, and let its client go
     Delete(Delete),
@@ -25,7 +25,8 @@ pub enum Function {
 }
 
 const CREATE_HELP: &str = "\
-The virtual machine's monitor opens the socket: QEMU 10.1 or later with a vfio-user-pci device, at its start or by device_add while the guest runs.
+The virtual machine's monitor opens the socket, at its start or by device_add while the guest runs: of a PCIe NVMe controller QEMU 10.1 or later with a
+vfio-user-pci device, of a virtio disk any QEMU with a vhost-user-blk-pci device.
 
 Examples:
   snapctl function create --name pf0vf1 \\
@@ -33,7 +34,9 @@ Examples:
   snapctl function create --name pf0 --nqn nqn.2026-11.org.example:data \\
       --path /run/xio/pf0 --ensure
   snapctl function create --name pf1 --nqn nqn.2026-11.org.example:data \\
-      --path /run/xio/pf1/cntrl --poll";
+      --path /run/xio/pf1/cntrl --poll
+  snapctl function create --name pf2 --nqn nqn.2026-11.org.example:data \\
+      --path /run/xio/pf2 --protocol vhost-user-blk --nsid 2";
 
 /// `snapctl function create`.
 #[derive(Debug, Args)]
@@ -51,13 +54,17 @@ pub struct Create {
     #[arg(long)]
     pub path: String,
 
-    /// Let its client map the doorbells, and look at them all the time while its controller is enabled: that takes cores, and SPDK's client needs it
+    /// Let its client map the doorbells, and look at them all the time while its controller is enabled: that takes cores, and SPDK's client needs it; of vfio-user only
     #[arg(long)]
     pub poll: bool,
 
     /// How its client reaches it
     #[arg(long, value_enum, default_value_t = Protocol::VfioUser)]
     pub protocol: Protocol,
+
+    /// The namespace that a virtio disk is
+    #[arg(long, required_if_eq("protocol", "vhost-user-blk"))]
+    pub nsid: Option<u32>,
 
     /// Whether it may be there.
     #[command(flatten)]
@@ -69,12 +76,15 @@ pub struct Create {
 pub enum Protocol {
     /// A PCIe NVMe controller over vfio-user.
     VfioUser,
+    /// A virtio disk over vhost-user.
+    VhostUserBlk,
 }
 
 impl From<Protocol> for v1::FunctionProtocol {
     fn from(protocol: Protocol) -> Self {
         match protocol {
             Protocol::VfioUser => Self::VfioUser,
+            Protocol::VhostUserBlk => Self::VhostUserBlk,
         }
     }
 }
@@ -119,6 +129,7 @@ async fn create(arguments: Create, context: &Context) -> Result<(), Failure> {
         subsystem_nqn: arguments.nqn.clone(),
         socket: arguments.path.clone(),
         poll: arguments.poll,
+        nsid: arguments.nsid.unwrap_or(0),
     };
     let daemon = context.daemon().await?;
     let made = daemon
@@ -166,6 +177,8 @@ async fn there(
         Some(text::protocol(protocol)),
         text::protocol(function.protocol),
     );
+    let nsid = asked.nsid.unwrap_or(0).to_string();
+    comparison.property("its namespace", Some(&nsid), &function.nsid.to_string());
     comparison.verdict(
         format!("function {}", function.name),
         refused.detail().clone(),
@@ -211,6 +224,7 @@ async fn list(context: &Context) -> Result<(), Failure> {
             ("name", Align::Left),
             ("protocol", Align::Left),
             ("subsystem", Align::Left),
+            ("nsid", Align::Right),
             ("socket", Align::Left),
             ("state", Align::Left),
             ("cntlid", Align::Right),
@@ -221,6 +235,7 @@ async fn list(context: &Context) -> Result<(), Failure> {
                 function.name.clone(),
                 text::protocol(function.protocol),
                 function.subsystem_nqn.clone(),
+                nsid(function),
                 function.socket.clone(),
                 state(function.state),
                 cntlid(function),
@@ -244,10 +259,11 @@ async fn show(name: String, context: &Context) -> Result<(), Failure> {
         if !function.state_detail.is_empty() {
             state = format!("{state}: {}", function.state_detail);
         }
-        text::description(&[
+        let mut rows = vec![
             ("name", function.name.clone()),
             ("protocol", text::protocol(function.protocol)),
             ("subsystem", function.subsystem_nqn.clone()),
+            ("nsid", nsid(&function)),
             ("socket", function.socket.clone()),
             ("polling", polling(function.poll).to_owned()),
             ("state", state),
@@ -258,8 +274,34 @@ async fn show(name: String, context: &Context) -> Result<(), Failure> {
                 text::when(function.connected_since.as_ref()),
             ),
             ("made by", text::origin(function.origin)),
-        ])
+        ];
+        rows.extend(function.io.iter().flat_map(io_rows));
+        text::description(&rows)
     })
+}
+
+/// What a virtio disk has done.
+fn io_rows(io: &v1::FunctionIo) -> Vec<(&'static str, String)> {
+    let with_bytes = |count: u64, bytes: u64| format!("{count}, {bytes} bytes");
+    vec![
+        ("reads", with_bytes(io.reads, io.bytes_read)),
+        ("writes", with_bytes(io.writes, io.bytes_written)),
+        ("flushes", io.flushes.to_string()),
+        ("discards", io.discards.to_string()),
+        ("write zeroes", io.write_zeroes.to_string()),
+        ("errors", io.errors.to_string()),
+        ("in flight", io.in_flight.to_string()),
+        ("driver's events", io.kicks.to_string()),
+        ("events told", io.calls.to_string()),
+    ]
+}
+
+/// Of a virtio disk.
+fn nsid(function: &v1::Function) -> String {
+    match function.nsid {
+        0 => text::or_dash(""),
+        nsid => nsid.to_string(),
+    }
 }
 
 fn cntlid(function: &v1::Function) -> String {

@@ -4,12 +4,13 @@ use std::net::SocketAddr;
 
 use admin_proto::v1::{self, host_policy::Hosts, visibility::To};
 use frontend_nvme::ControllerReport;
+use frontend_vhost_user_blk::DeviceIo;
 use namespace::{Backing, MixedPart};
 use nvme::controller::{HostPolicy, Protection, Transport, Visibility};
 use nvme::nqn::Nqn;
 use volume::Volume;
 
-use crate::config::{FunctionName, NamespaceConfig, Place, SourceSpec};
+use crate::config::{FunctionDevice, FunctionName, NamespaceConfig, Place, SourceSpec};
 use crate::desired::PortId;
 use crate::manage::{ClosingDisk, FunctionLive, Manager, NamespaceLive, StillClosing, damage};
 use crate::text::{hex, uuid_text};
@@ -281,10 +282,15 @@ pub fn function(
     name: FunctionName,
 ) -> Option<v1::Function> {
     let config = manager.desired().functions.get(&name)?;
+    let (protocol, nsid) = match config.device {
+        FunctionDevice::Nvme { .. } => (v1::FunctionProtocol::VfioUser, 0),
+        FunctionDevice::VirtioBlk { nsid } => (v1::FunctionProtocol::VhostUserBlk, nsid),
+    };
     let mut found = v1::Function {
         name: name.to_string(),
-        protocol: v1::FunctionProtocol::VfioUser.into(),
-        poll: config.poll,
+        protocol: protocol.into(),
+        nsid,
+        poll: config.device == FunctionDevice::Nvme { poll: true },
         subsystem_nqn: config.subsystem.to_string(),
         socket: config.socket.display().to_string(),
         origin: origin(manager.base().functions.get(&name) == Some(config)),
@@ -296,6 +302,14 @@ pub fn function(
         return Some(found);
     }
     found.set_state(v1::FunctionState::Waiting);
+    if let Some(disk) = manager.disk(name) {
+        if disk.connected_since.is_some() {
+            found.set_state(v1::FunctionState::Connected);
+        }
+        found.io_queues = number(disk.queues);
+        found.connected_since = disk.connected_since.map(Into::into);
+        found.io = Some(function_io(&disk.io));
+    }
     if let Some(controller) = manager.controller_of(name, controllers) {
         found.set_state(v1::FunctionState::Connected);
         found.cntlid = Some(controller.id.0.into());
@@ -303,6 +317,22 @@ pub fn function(
         found.connected_since = controller.connected_at.map(Into::into);
     }
     Some(found)
+}
+
+fn function_io(io: &DeviceIo) -> v1::FunctionIo {
+    v1::FunctionIo {
+        reads: io.reads,
+        writes: io.writes,
+        flushes: io.flushes,
+        discards: io.discards,
+        write_zeroes: io.write_zeroes,
+        bytes_read: io.bytes_read,
+        bytes_written: io.bytes_written,
+        errors: io.errors,
+        in_flight: io.in_flight,
+        kicks: io.kicks,
+        calls: io.calls,
+    }
 }
 
 fn transport_of(report: &ControllerReport) -> v1::Transport {

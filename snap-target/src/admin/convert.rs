@@ -12,7 +12,7 @@ use store::StoreError;
 use store::decorate::Limit;
 use tonic::Status;
 
-use crate::config::{Fabric, FunctionName};
+use crate::config::{Fabric, FunctionDevice, FunctionName};
 use crate::desired::{PortId, SubsystemBody};
 use crate::limits::{SOCKET_PATH_BYTES_MAX, of_subsystem};
 use crate::manage::ManageError;
@@ -135,11 +135,31 @@ pub fn function(text: &str) -> Result<FunctionName, ManageError> {
     text.parse().map_err(|why| invalid("name", why))
 }
 
-/// How a function is reached; not told, vfio-user.
-pub fn vfio_user(protocol: i32) -> Result<(), ManageError> {
-    match v1::FunctionProtocol::try_from(protocol) {
-        Ok(v1::FunctionProtocol::Unspecified | v1::FunctionProtocol::VfioUser) => Ok(()),
-        Err(_) => Err(invalid("protocol", "this daemon has vfio-user only")),
+const POLLED_DISK: &str =
+    "a virtio disk has no doorbells that could be polled; leave it out, or ask for vfio-user";
+
+/// What a function is, by how it is reached; not told, an NVMe controller over vfio-user.
+pub fn device(protocol: i32, nsid: u32, poll: bool) -> Result<FunctionDevice, ManageError> {
+    match (v1::FunctionProtocol::try_from(protocol), nsid) {
+        (Ok(v1::FunctionProtocol::Unspecified | v1::FunctionProtocol::VfioUser), 0) => {
+            Ok(FunctionDevice::Nvme { poll })
+        }
+        (Ok(v1::FunctionProtocol::Unspecified | v1::FunctionProtocol::VfioUser), _) => {
+            let why = "a function over vfio-user has all namespaces of its subsystem; leave it out, or ask for vhost-user-blk";
+            Err(invalid("nsid", why))
+        }
+        (Ok(v1::FunctionProtocol::VhostUserBlk), _) if poll => Err(invalid("poll", POLLED_DISK)),
+        (Ok(v1::FunctionProtocol::VhostUserBlk), 1..=NAMESPACES_MAX) => {
+            Ok(FunctionDevice::VirtioBlk { nsid })
+        }
+        (Ok(v1::FunctionProtocol::VhostUserBlk), _) => {
+            let why = format!("{nsid}; a virtio disk is a namespace from 1 to {NAMESPACES_MAX}");
+            Err(invalid("nsid", why))
+        }
+        (Err(_), _) => {
+            let why = "this daemon has vfio-user and vhost-user-blk only";
+            Err(invalid("protocol", why))
+        }
     }
 }
 
@@ -331,7 +351,64 @@ fn limits(asked: Option<&v1::SubsystemLimits>) -> Result<ControllerLimits, Manag
 mod tests {
     use nvme::controller::ControllerLimits;
 
-    use super::{limits, v1};
+    use super::{NAMESPACES_MAX, device, limits, v1};
+    use crate::config::FunctionDevice;
+
+    #[test]
+    fn a_function_is_a_controller_or_a_disk() {
+        use v1::FunctionProtocol::{Unspecified, VfioUser, VhostUserBlk};
+        let nvme = |poll| FunctionDevice::Nvme { poll };
+        let virtio = |nsid| FunctionDevice::VirtioBlk { nsid };
+        for (protocol, nsid, poll, made) in [
+            (Unspecified, 0, false, nvme(false)),
+            (VfioUser, 0, true, nvme(true)),
+            (VhostUserBlk, 1, false, virtio(1)),
+            (VhostUserBlk, NAMESPACES_MAX, false, virtio(NAMESPACES_MAX)),
+        ] {
+            assert_eq!(device(protocol.into(), nsid, poll).unwrap(), made);
+        }
+        for (protocol, nsid, poll, why) in [
+            (
+                Unspecified.into(),
+                1,
+                false,
+                "nsid: a function over vfio-user has all namespaces",
+            ),
+            (
+                VfioUser.into(),
+                1,
+                true,
+                "nsid: a function over vfio-user has all namespaces",
+            ),
+            (
+                VhostUserBlk.into(),
+                1,
+                true,
+                "poll: a virtio disk has no doorbells",
+            ),
+            (
+                VhostUserBlk.into(),
+                0,
+                false,
+                "nsid: 0; a virtio disk is a namespace from 1",
+            ),
+            (
+                VhostUserBlk.into(),
+                NAMESPACES_MAX + 1,
+                false,
+                "a virtio disk is a namespace from 1",
+            ),
+            (
+                3,
+                0,
+                false,
+                "protocol: this daemon has vfio-user and vhost-user-blk only",
+            ),
+        ] {
+            let refused = device(protocol, nsid, poll).unwrap_err().to_string();
+            assert!(refused.contains(why), "{protocol} {nsid} {poll}: {refused}");
+        }
+    }
 
     /// The ranges are those of the configuration file (docs/snap-target.toml).
     #[test]

@@ -81,7 +81,6 @@ pub fn config(file: &Path, text: &str) -> Result<Config, ConfigError> {
             .table("admin", ADMIN)?
             .map(|section| admin(&section, folder))
             .transpose()?,
-        guests: Vec::new(),
         locals: locals(&top)?,
         metrics: top
             .table("metrics", METRICS)?

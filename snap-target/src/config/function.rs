@@ -1,4 +1,4 @@
-//! `[[function]]`: PCIe functions for virtual machines.
+//! `[[function]]`: functions for virtual machines: NVMe controllers and virtio disks.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,19 +12,34 @@ use super::section::Section;
 use super::subsystem::subsystem_nqn;
 use crate::limits::FUNCTIONS_MAX;
 
-const FUNCTION: &[&str] = &["name", "subsystem", "socket", "poll"];
+const FUNCTION: &[&str] = &["name", "subsystem", "socket", "protocol", "poll", "nsid"];
 
-/// A PCIe function for a virtual machine.
+/// A function for a virtual machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionConfig {
     /// What it is called.
     pub name: FunctionName,
     /// Path of the Unix socket at which its client finds it.
     pub socket: PathBuf,
-    /// Whose controller it is.
+    /// Whose controller it is, or whose namespace.
     pub subsystem: Nqn,
-    /// Its doorbells can be mapped, and are polled.
-    pub poll: bool,
+    /// What the machine sees.
+    pub device: FunctionDevice,
+}
+
+/// What a machine sees of a function, and how its monitor reaches it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FunctionDevice {
+    /// A PCIe NVMe controller with all namespaces of the subsystem, over vfio-user.
+    Nvme {
+        /// Its doorbells can be mapped, and are polled.
+        poll: bool,
+    },
+    /// A virtio disk, which is one namespace, over vhost-user.
+    VirtioBlk {
+        /// Which.
+        nsid: u32,
+    },
 }
 
 /// A function that is given by its socket alone: `--vfio-user PATH[,poll]`.
@@ -32,7 +47,7 @@ pub struct FunctionConfig {
 pub struct FunctionSocket {
     /// Its path.
     pub path: PathBuf,
-    /// See [`FunctionConfig::poll`].
+    /// See [`FunctionDevice::Nvme`].
     pub poll: bool,
 }
 
@@ -51,6 +66,16 @@ impl FromStr for FunctionSocket {
             path: path.into(),
             poll,
         })
+    }
+}
+
+fn protocol(text: &str) -> Result<bool, String> {
+    match text {
+        "vfio-user" => Ok(false),
+        "vhost-user-blk" => Ok(true),
+        _ => Err(format!(
+            "{text:?} is no way to a function; write \"vfio-user\" or \"vhost-user-blk\""
+        )),
     }
 }
 
@@ -118,6 +143,31 @@ fn number(text: &str) -> Option<u16> {
     (number.to_string() == text).then_some(number)
 }
 
+/// `protocol`, and what goes with one of them only.
+fn device(section: &Section<'_>) -> Result<FunctionDevice, ConfigError> {
+    let is_virtio = section.parsed("protocol", protocol)?;
+    let poll = section.flag("poll")?;
+    let nsid = section.number("nsid", 1..=nvme::controller::NAMESPACES_MAX)?;
+    if is_virtio.is_some_and(|it| it.value) {
+        if let Some(poll) = poll.filter(|it| it.value) {
+            return Err(section.wrong(
+                &poll,
+                "is of a function with protocol = \"vfio-user\"; a virtio disk has no doorbells that could be polled",
+            ));
+        }
+        let nsid = nsid.map_or(1, |it| it.value);
+        return Ok(FunctionDevice::VirtioBlk { nsid });
+    }
+    if let Some(nsid) = nsid {
+        return Err(section.wrong(
+            &nsid,
+            "is of a function with protocol = \"vhost-user-blk\"; one over vfio-user has all namespaces of its subsystem",
+        ));
+    }
+    let poll = poll.is_some_and(|it| it.value);
+    Ok(FunctionDevice::Nvme { poll })
+}
+
 /// All of the file.
 pub fn functions(top: &Section<'_>, folder: &Path) -> Result<Vec<FunctionConfig>, ConfigError> {
     let mut all = Vec::new();
@@ -139,12 +189,12 @@ pub fn functions(top: &Section<'_>, folder: &Path) -> Result<Vec<FunctionConfig>
         let path = socket_path(&section, &socket)?;
         let what = path.display().to_string();
         sockets.add(&section, path.clone(), &what, socket.span, "socket")?;
-        let poll = section.flag("poll")?;
+        let device = device(&section)?;
         all.push(FunctionConfig {
             name: name.value,
             socket: path,
             subsystem: subsystem.value,
-            poll: poll.is_some_and(|poll| poll.value),
+            device,
         });
     }
     Ok(all)

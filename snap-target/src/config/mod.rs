@@ -31,10 +31,9 @@ use volume::SourcePolicy;
 pub use array::{ArrayKind, ArraySpec, MemberSpec};
 pub use error::ConfigError;
 pub use fabric::{Fabric, Place};
-pub use function::{FunctionConfig, FunctionName, FunctionSocket};
+pub use function::{FunctionConfig, FunctionDevice, FunctionName, FunctionSocket};
 pub use source::SourceSpec;
 
-use crate::guests::GuestConfig;
 use crate::limits::{CONFIG_BYTES_MAX, DRAIN_DEFAULT, PREFETCH_BYTES_MIN, PREFETCH_DEFAULT};
 use crate::locals::LocalConfig;
 
@@ -55,8 +54,6 @@ pub struct Config {
     pub admin: Option<AdminConfig>,
     /// The metrics endpoint; none: it is off.
     pub metrics: Option<MetricsConfig>,
-    /// Disks of virtual machines.
-    pub guests: Vec<(Nqn, GuestConfig)>,
     /// Block devices of this machine.
     pub locals: Vec<(Nqn, LocalConfig)>,
 }

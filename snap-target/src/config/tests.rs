@@ -8,7 +8,7 @@ use nvme::nqn::Nqn;
 use reactor::Features;
 use store::StoreSpec;
 
-use super::{Config, SourceSpec, Writes};
+use super::{Config, FunctionDevice, SourceSpec, Writes};
 
 fn parse(text: &str) -> Result<Config, String> {
     Config::parse(Path::new("/etc/xio/t.toml"), text).map_err(|error| error.to_string())
@@ -129,13 +129,50 @@ fn functions_have_names_and_sockets_of_their_own() {
     let missing = parse(&format!("{LEAST}[[function]]\nname = \"pf0\"\n")).unwrap_err();
     assert!(missing.contains("subsystem"), "{missing}");
     let polled = |poll: &str| parse(&format!("{LEAST}{}poll = {poll}\n", function("pf0", "a")));
-    assert!(!of(&[("pf0", "a")]).unwrap().functions[0].poll);
-    assert!(polled("true").unwrap().functions[0].poll);
+    let device = |config: Result<Config, String>| config.unwrap().functions[0].device;
+    let nvme = |poll| FunctionDevice::Nvme { poll };
+    assert_eq!(device(of(&[("pf0", "a")])), nvme(false));
+    assert_eq!(device(polled("true")), nvme(true));
     let refused = polled("\"yes\"").unwrap_err();
     assert!(
         refused.contains("poll") && refused.contains("true or false"),
         "{refused}"
     );
+}
+
+#[test]
+fn a_function_is_a_controller_or_a_disk() {
+    let of = |lines: &str| {
+        let function = "[[function]]\nname = \"pf0\"\nsubsystem = \"nqn.a\"\nsocket = \"a\"\n";
+        parse(&format!("{LEAST}{function}{lines}"))
+    };
+    const DISK: &str = "protocol = \"vhost-user-blk\"\n";
+    const CONTROLLER: &str = "protocol = \"vfio-user\"\n";
+    let nvme = |poll| FunctionDevice::Nvme { poll };
+    let virtio = |nsid| FunctionDevice::VirtioBlk { nsid };
+    for (lines, device) in [
+        (CONTROLLER.to_owned(), nvme(false)),
+        (format!("{CONTROLLER}poll = true\n"), nvme(true)),
+        (DISK.to_owned(), virtio(1)),
+        (format!("{DISK}poll = false\nnsid = 7\n"), virtio(7)),
+    ] {
+        assert_eq!(of(&lines).unwrap().functions[0].device, device, "{lines}");
+    }
+    for (lines, key, why) in [
+        (format!("{DISK}poll = true\n"), "poll", "no doorbells"),
+        (format!("{DISK}nsid = 0\n"), "nsid", "from 1 to"),
+        (format!("{CONTROLLER}nsid = 1\n"), "nsid", "all namespaces"),
+        ("nsid = 1\n".to_owned(), "nsid", "all namespaces"),
+        (
+            "protocol = \"virtio\"\n".to_owned(),
+            "protocol",
+            "vhost-user-blk",
+        ),
+    ] {
+        let refused = of(&lines).unwrap_err();
+        let is_told = refused.contains(key) && refused.contains(why);
+        assert!(is_told, "{lines}: {refused}");
+    }
 }
 
 #[test]

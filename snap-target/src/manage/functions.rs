@@ -1,13 +1,14 @@
-//! PCIe functions for virtual machines: they come and go, and their clients with them.
+//! Functions for virtual machines: they come and go, and their clients with them.
 
 use admin_proto::v1::{self, FunctionChange, HealthCode, ObjectKind, Reason, event::Kind};
 use frontend_nvme::ControllerReport;
 use frontend_nvme::link::Bound;
 use frontend_vfio_user::Doorbells;
+use frontend_vhost_user_blk::DeviceReport;
 
 use super::steps::{Step, take};
 use super::{FunctionLive, ManageError, Manager, News, StillClosing, closing};
-use crate::config::{FunctionConfig, FunctionName};
+use crate::config::{FunctionConfig, FunctionDevice, FunctionName};
 use crate::desired::PortId;
 use crate::limits::FUNCTIONS_MAX;
 
@@ -107,9 +108,10 @@ impl Manager {
     /// Opens a function's socket, for the step that serves it.
     fn function_step(&self, config: &FunctionConfig) -> Result<Step, ManageError> {
         self.require_subsystem(&config.subsystem)?;
-        let doorbells = match config.poll {
-            true => Doorbells::Polled,
-            false => Doorbells::Rung,
+        let doorbells = match config.device {
+            FunctionDevice::VirtioBlk { nsid } => return self.disk_step(config, nsid),
+            FunctionDevice::Nvme { poll: true } => Doorbells::Polled,
+            FunctionDevice::Nvme { poll: false } => Doorbells::Rung,
         };
         let subsystem = config.subsystem.clone();
         let bound = frontend_vfio_user::bind(&config.socket, subsystem, doorbells);
@@ -125,6 +127,24 @@ impl Manager {
             }
         };
         Ok(Step::AddFunction(config.name, self.free_number(), port))
+    }
+
+    /// A virtio disk is there when its namespace is.
+    fn disk_step(&self, config: &FunctionConfig, nsid: u32) -> Result<Step, ManageError> {
+        let (name, nqn) = (config.name, &config.subsystem);
+        self.require_namespace(nqn, nsid)?;
+        let namespace = self.live.served(nqn, nsid).cloned().ok_or_else(|| {
+            let text = format!(
+                "function {name} is namespace {nsid} of {nqn}, which is not served; the function comes when it is"
+            );
+            ManageError::new(Reason::NoNamespace, text).about(ObjectKind::Function, name)
+        })?;
+        Ok(Step::AddDisk(Box::new(config.clone()), namespace))
+    }
+
+    /// How a virtio disk is.
+    pub fn disk(&self, name: FunctionName) -> Option<DeviceReport> {
+        self.frontend.disk(name)
     }
 
     /// The frontend knows where it takes connections by numbers: functions count down from the last one, listeners of hosts up from the first.

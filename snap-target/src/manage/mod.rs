@@ -162,6 +162,8 @@ pub enum ListenerLive {
 pub enum FunctionLive {
     /// It is; the frontend knows it by this number.
     Open(PortId),
+    /// It is, and is a virtio disk.
+    Disk,
     /// Its socket could not be had: why.
     Failed(String),
 }
@@ -170,7 +172,7 @@ impl Live {
     fn function_number(&self, name: FunctionName) -> Option<PortId> {
         match self.functions.get(&name)? {
             FunctionLive::Open(number) => Some(*number),
-            FunctionLive::Failed(_) => None,
+            FunctionLive::Disk | FunctionLive::Failed(_) => None,
         }
     }
 

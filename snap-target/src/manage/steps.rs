@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use admin_proto::v1::{ObjectKind, Reason};
 use frontend_nvme::link::Bound;
 use frontend_nvme::{Closed, Life};
 use namespace::Namespace;
@@ -11,7 +12,7 @@ use nvme_spec::Nsid;
 
 use super::frontend::Frontend;
 use super::{FunctionLive, ListenerLive, Live, ManageError, NamespaceLive};
-use crate::config::{FunctionName, Place, ReferralConfig};
+use crate::config::{FunctionConfig, FunctionName, Place, ReferralConfig};
 use crate::desired::{PortId, SubsystemBody};
 use crate::identity::Nodes;
 
@@ -29,6 +30,7 @@ pub enum Step {
     AddListener(PortId, Place, Box<dyn Bound>),
     RemoveListener(PortId),
     AddFunction(FunctionName, PortId, Box<dyn Bound>),
+    AddDisk(Box<FunctionConfig>, Arc<Namespace>),
     RemoveFunction(FunctionName),
     SetReferrals(Vec<ReferralConfig>),
 }
@@ -45,6 +47,7 @@ pub fn take(frontend: &dyn Frontend, live: &mut Live, step: Step) -> Result<Clos
             closed = frontend.delete_subsystem(&nqn)?;
             // Their controllers have ended with it.
             for name in functions {
+                remove_disk(frontend, live, name);
                 if let Some(number) = live.function_number(name)
                     && let Err(error) = frontend.remove_function(number)
                 {
@@ -100,7 +103,17 @@ pub fn take(frontend: &dyn Frontend, live: &mut Live, step: Step) -> Result<Clos
             frontend.add_listener(number, port)?;
             live.functions.insert(name, FunctionLive::Open(number));
         }
+        Step::AddDisk(config, namespace) => {
+            let added = frontend.add_disk(&config, &namespace);
+            added.map_err(|why| {
+                let text = format!("function {} cannot be had: {why}", config.name);
+                ManageError::new(Reason::AddressRefused, text)
+                    .about(ObjectKind::Function, config.name)
+            })?;
+            live.functions.insert(config.name, FunctionLive::Disk);
+        }
         Step::RemoveFunction(name) => {
+            remove_disk(frontend, live, name);
             if let Some(number) = live.function_number(name) {
                 closed = frontend.remove_function(number)?;
             }
@@ -111,6 +124,13 @@ pub fn take(frontend: &dyn Frontend, live: &mut Live, step: Step) -> Result<Clos
         }
     }
     Ok(closed)
+}
+
+fn remove_disk(frontend: &dyn Frontend, live: &Live, name: FunctionName) {
+    let is_disk = matches!(live.functions.get(&name), Some(FunctionLive::Disk));
+    if is_disk && frontend.remove_disk(name) {
+        tracing::warn!(%name, "requests of its guest are still under way; its socket goes when they have ended");
+    }
 }
 
 fn subsystem_of(nqn: Nqn, body: SubsystemBody) -> nvme::controller::Subsystem {

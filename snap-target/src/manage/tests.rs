@@ -22,6 +22,7 @@ use std::time::Duration;
 use admin_proto::v1::{HealthCode, Reason};
 use frontend_nvme::link::Bound;
 use frontend_nvme::{AdminError, Closed, Closing, ControllerReport, Life};
+use frontend_vhost_user_blk::DeviceReport;
 use namespace::Namespace;
 use nvme::controller::{ControllerId, HostPolicy, Lifetime, Referral, Subsystem, Visibility};
 use nvme::nqn::Nqn;
@@ -29,7 +30,7 @@ use nvme_spec::Nsid;
 
 use super::{Foundation, Frontend, ManageError, Manager, NamespaceLive, NewNamespace, NewSize};
 use crate::catalogue::Catalogue;
-use crate::config::{Config, Writes};
+use crate::config::{Config, FunctionConfig, FunctionName, Writes};
 use crate::desired::Desired;
 use crate::events::Hub;
 use crate::health::{Health, Phase};
@@ -127,6 +128,20 @@ impl Frontend for Fake {
 
     fn remove_listener(&self, port_id: u16) -> Result<(), AdminError> {
         self.call(format!("silence {port_id}"))
+    }
+
+    fn add_disk(&self, config: &FunctionConfig, namespace: &Namespace) -> Result<(), String> {
+        self.call(format!("disk {} nsid {}", config.name, namespace.nsid))
+            .map_err(|error| error.to_string())
+    }
+
+    fn remove_disk(&self, name: FunctionName) -> bool {
+        let called = self.call(format!("no disk {name}"));
+        called.is_err()
+    }
+
+    fn disk(&self, _name: FunctionName) -> Option<DeviceReport> {
+        None
     }
 
     fn remove_function(&self, port_id: u16) -> Result<Closed, AdminError> {

@@ -14,8 +14,8 @@ use store_nvme::RemoteUrl;
 
 use super::overlay::{Change, Overlay};
 use crate::config::{
-    ArraySpec, Cut, FunctionConfig, FunctionName, ListenerConfig, NamespaceConfig, ReferralConfig,
-    SourceSpec, Writes,
+    ArraySpec, Cut, FunctionConfig, FunctionDevice, FunctionName, ListenerConfig, NamespaceConfig,
+    ReferralConfig, SourceSpec, Writes,
 };
 use crate::desired::SubsystemBody;
 
@@ -56,6 +56,9 @@ struct Function {
     /// Left out where it is not: as it was written before there was any such.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     poll: bool,
+    /// Of a virtio disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    nsid: Option<u32>,
 }
 
 /// Hosts that a subsystem keeps out, whatever the configuration says.
@@ -323,7 +326,11 @@ impl From<&FunctionConfig> for Function {
         Self {
             subsystem: config.subsystem.to_string(),
             socket: config.socket.clone(),
-            poll: config.poll,
+            poll: config.device == FunctionDevice::Nvme { poll: true },
+            nsid: match config.device {
+                FunctionDevice::Nvme { .. } => None,
+                FunctionDevice::VirtioBlk { nsid } => Some(nsid),
+            },
         }
     }
 }
@@ -334,7 +341,15 @@ impl Function {
             name,
             socket: self.socket,
             subsystem: nqn(&self.subsystem)?,
-            poll: self.poll,
+            device: match (self.nsid, self.poll) {
+                (None, poll) => FunctionDevice::Nvme { poll },
+                (Some(nsid), false) => FunctionDevice::VirtioBlk { nsid },
+                (Some(nsid), true) => {
+                    return Err(format!(
+                        "function {name} is polled, and is the virtio disk of namespace {nsid}; it can be one of them"
+                    ));
+                }
+            },
         })
     }
 }

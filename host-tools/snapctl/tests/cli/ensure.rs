@@ -219,6 +219,12 @@ fn a_function() {
         &polled,
         "function pf0 is there already, and is another one: its polling is off, not on",
     );
+    let disk = ["--protocol", "vhost-user-blk", "--nsid", "7"];
+    differs(
+        &fake,
+        &[&create(DATA, "/run/xio/pf0")[..], &disk].concat(),
+        "function pf0 is there already, and is another one: its protocol is vfio-user, not vhost-user-blk; its namespace is 0, not 7",
+    );
     // The socket is another function's.
     refuse(&fake, "CreateFunctionRequest", Reason::AddressTaken);
     differs(&fake, &create(DATA, "/run/xio/pf0"), "taken");

@@ -450,15 +450,34 @@ fn function_cases() -> Vec<Case> {
         subsystem_nqn: DATA.to_owned(),
         socket: "/run/xio/f".to_owned(),
         poll: false,
+        nsid: 0,
     };
     let polled = CreateFunctionRequest {
         poll: true,
+        ..create.clone()
+    };
+    const DISK: &[&str] = &[
+        "--name",
+        "pf0vf1",
+        "--nqn",
+        DATA,
+        "--path",
+        "/run/xio/f",
+        "--protocol",
+        "vhost-user-blk",
+        "--nsid",
+        "7",
+    ];
+    let disk = CreateFunctionRequest {
+        protocol: FunctionProtocol::VhostUserBlk.into(),
+        nsid: 7,
         ..create.clone()
     };
     let name = || "pf0vf1".to_owned();
     vec![
         case("function create", CREATE, &create),
         case("function create", POLLED, &polled),
+        case("function create", DISK, &disk),
         case(
             "function delete",
             &["pf0vf1"],

@@ -16,12 +16,11 @@ impl FunctionService for Context {
         request: Request<v1::CreateFunctionRequest>,
     ) -> Answer<v1::CreateFunctionResponse> {
         let (by, asked) = (changer(&request)?, of(request));
-        convert::vfio_user(asked.protocol)?;
         let config = FunctionConfig {
             name: convert::function(&asked.name)?,
             socket: convert::socket(&asked.socket)?,
             subsystem: convert::nqn("subsystem_nqn", &asked.subsystem_nqn)?,
-            poll: asked.poll,
+            device: convert::device(asked.protocol, asked.nsid, asked.poll)?,
         };
         self.change(by, move |manager| {
             let name = config.name;

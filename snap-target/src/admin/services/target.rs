@@ -82,10 +82,11 @@ impl TargetService for Context {
 }
 
 /// What this daemon can serve and how.
-const FEATURES: [&str; 7] = [
+const FEATURES: [&str; 8] = [
     "transport-tcp",
     "transport-rdma",
     "function-vfio-user",
+    "function-vhost-user-blk",
     "source-volume",
     "source-file",
     "source-mem",

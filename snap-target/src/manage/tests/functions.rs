@@ -1,7 +1,7 @@
 //! Functions come and go, are kept, and are tried again.
 
 use super::{HealthCode, Manager, Reason, Rig, nqn};
-use crate::config::{FunctionConfig, FunctionName};
+use crate::config::{FunctionConfig, FunctionDevice, FunctionName};
 use crate::manage::FunctionLive;
 
 fn name(text: &str) -> FunctionName {
@@ -13,7 +13,14 @@ fn function(rig: &Rig, text: &str, socket: &str) -> FunctionConfig {
         name: name(text),
         socket: rig.folder.path().join(socket),
         subsystem: nqn("nqn.a"),
-        poll: false,
+        device: FunctionDevice::Nvme { poll: false },
+    }
+}
+
+fn disk(rig: &Rig, text: &str, socket: &str, nsid: u32) -> FunctionConfig {
+    FunctionConfig {
+        device: FunctionDevice::VirtioBlk { nsid },
+        ..function(rig, text, socket)
     }
 }
 
@@ -36,7 +43,7 @@ fn a_function_is_made_kept_and_deleted() {
         .create_function(function(&rig, "pf10", "a"))
         .unwrap();
     let polled = FunctionConfig {
-        poll: true,
+        device: FunctionDevice::Nvme { poll: true },
         ..function(&rig, "pf2", "b")
     };
     manager.create_function(polled.clone()).unwrap();
@@ -138,4 +145,37 @@ fn a_function_that_cannot_be_had_is_tried_again() {
     rig.file = file;
     let manager = rig.manager().unwrap();
     assert_eq!(names(&manager), ["pf0"]);
+}
+
+#[test]
+fn a_virtio_disk_is_made_kept_and_deleted() {
+    let rig = Rig::new();
+    let mut manager = rig.manager().unwrap();
+    rig.fake.take();
+    let made = disk(&rig, "pf3", "a", 1);
+    manager.create_function(made.clone()).unwrap();
+    assert_eq!(rig.fake.take(), ["disk pf3 nsid 1"]);
+    // One that is no namespace's, one at its socket, and one of its name.
+    let refused =
+        |manager: &mut Manager, config| manager.create_function(config).unwrap_err().reason;
+    assert_eq!(
+        refused(&mut manager, disk(&rig, "pf4", "b", 9)),
+        Reason::NoNamespace
+    );
+    assert_eq!(
+        refused(&mut manager, disk(&rig, "pf4", "a", 1)),
+        Reason::AddressTaken
+    );
+    assert_eq!(
+        refused(&mut manager, function(&rig, "pf3", "b")),
+        Reason::FunctionExists
+    );
+    drop(manager);
+    // The next start has it, behind its namespace.
+    let mut manager = rig.manager().unwrap();
+    assert!(rig.fake.take().contains(&"disk pf3 nsid 1".to_owned()));
+    assert_eq!(manager.desired().functions.get(&name("pf3")), Some(&made));
+    manager.delete_function(name("pf3")).unwrap();
+    assert_eq!(rig.fake.take(), ["no disk pf3"]);
+    assert!(names(&manager).is_empty());
 }

@@ -25,9 +25,14 @@ fn what_the_admin_plane_made_is_restored_on_the_same_file() {
     let both = format!("{DISKS}{MORE}");
     let over_rdma = "[[listener]]\ntransport = \"rdma\"\naddress = \"[2001:db8::7]:4420\"\n";
     let function = "[[function]]\nname = \"pf0vf1\"\nsubsystem = \"nqn.a\"\nsocket = \"/run/f\"\n";
+    let polled = format!("{function}poll = true\n");
+    let disk = format!("{function}protocol = \"vhost-user-blk\"\nnsid = 3\n");
     for (base, made) in [
         ("", function),
         (function, ""),
+        (function, &polled),
+        (&polled, &disk),
+        (&disk, function),
         ("", over_rdma),
         (over_rdma, ""),
         (DISKS, MORE),

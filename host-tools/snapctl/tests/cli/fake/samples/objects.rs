@@ -498,6 +498,7 @@ pub fn create_function(start: &Start, request: CreateFunctionRequest) -> CreateF
             subsystem_nqn: request.subsystem_nqn,
             socket: request.socket,
             poll: request.poll,
+            nsid: request.nsid,
             state: FunctionState::Waiting.into(),
             origin: Origin::Admin.into(),
             ..Function::default()
