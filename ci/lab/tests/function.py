@@ -198,7 +198,8 @@ def test_coalescing(report: Report, guest: Guest) -> None:
             guest.run(job, 120).checked()
             counted.append(interrupts() - before)
         print(f"  interrupts of 16,384 reads, 64 deep: {counted[0]}, {counted[1]} with coalescing, {counted[2]} without again")
-        expect_that(f"{counted} go down, and up again", counted[1] * 2 < min(counted[0], counted[2]))
+        # How many by themselves come together is the emulated machine's affair; exact counts are unit tests of frontend-vfio-user.
+        expect_that(f"{counted} go down, and up again", counted[1] < min(counted[0], counted[2]))
 
 
 def test_filesystem(report: Report, guest: Guest, target: FunctionTarget) -> None:
