@@ -127,7 +127,7 @@ def run(report: Report, guest: Guest, kernel: Kernel) -> None:
         with report.test(f"{name}: discard and write zeroes on {what}"):
             zeroed(guest, disk)
     with report.test(f"{name}: xfs on a file: mkfs, files, repair"):
-        xfs(guest, FILE)
+        filesystem(guest, FILE, "xfs")
     with report.test(f"{name}: what was written and flushed is in the file"):
         guest.run(f"printf flushed | dd of=/dev/{FILE} bs=4096 count=1 seek=100 conv=sync,fsync").checked()
         expect("the file's bytes there", guest.run(f"dd if={BACKING} bs=4096 skip=100 count=1 2>/dev/null | head -c 7").checked(), "flushed")
@@ -227,28 +227,6 @@ def seen(guest: Guest) -> None:
 def dataset(guest: Guest) -> None:
     content = DATASET.read_bytes()
     expect("its digest", digest(guest, VOLUME, len(content)), hashlib.sha256(content).hexdigest())
-
-
-def xfs(guest: Guest, disk: str) -> None:
-    script = f"""set -e
-    mkfs.xfs -q -f /dev/{disk}
-    mkdir -p /mnt/{disk}
-    mount -t xfs -o discard /dev/{disk} /mnt/{disk}
-    head -c 20000000 /dev/urandom > /mnt/{disk}/one
-    cp /mnt/{disk}/one /mnt/{disk}/two
-    sync
-    echo 3 > /proc/sys/vm/drop_caches
-    cmp /mnt/{disk}/one /mnt/{disk}/two
-    rm /mnt/{disk}/one
-    sha256sum < /mnt/{disk}/two > /tmp/before
-    umount /mnt/{disk}
-    mount -t xfs /dev/{disk} /mnt/{disk}
-    sha256sum < /mnt/{disk}/two > /tmp/after
-    cmp /tmp/before /tmp/after
-    umount /mnt/{disk}
-    xfs_repair -n /dev/{disk}
-    """
-    guest.run(script, 240).checked()
 
 
 def mounted(guest: Guest) -> None:

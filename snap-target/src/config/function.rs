@@ -9,7 +9,7 @@ use nvme::nqn::Nqn;
 use super::check::{Seen, path_in, socket_path};
 use super::error::ConfigError;
 use super::section::Section;
-use super::subsystem::subsystem_nqn;
+use super::subsystem::subsystem_of;
 use crate::limits::FUNCTIONS_MAX;
 
 const FUNCTION: &[&str] = &["name", "subsystem", "socket", "protocol", "poll", "nsid"];
@@ -177,12 +177,7 @@ pub fn functions(top: &Section<'_>, folder: &Path) -> Result<Vec<FunctionConfig>
         let name = section.required(name, "name", "for example name = \"pf0vf1\"")?;
         let what = name.value.to_string();
         names.add(&section, name.value, &what, name.span, "name")?;
-        let subsystem = section.parsed("subsystem", subsystem_nqn)?;
-        let subsystem = section.required(
-            subsystem,
-            "subsystem",
-            "for example subsystem = \"nqn.2026-11.io.xio:snap\"",
-        )?;
+        let subsystem = subsystem_of(&section)?;
         let socket = section.parsed("socket", |path| path_in(folder, path))?;
         let socket =
             section.required(socket, "socket", "for example socket = \"/run/xio/pf0vf1\"")?;

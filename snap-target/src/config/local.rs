@@ -6,7 +6,7 @@ use nvme::nqn::Nqn;
 use super::check::Seen;
 use super::error::ConfigError;
 use super::section::Section;
-use super::subsystem::subsystem_nqn;
+use super::subsystem::subsystem_of;
 use crate::locals::{LocalConfig, NUMBERS};
 
 const UBLK: &[&str] = &["number", "subsystem", "nsid"];
@@ -20,12 +20,7 @@ pub fn locals(top: &Section<'_>) -> Result<Vec<(Nqn, LocalConfig)>, ConfigError>
         let number = section.required(number, "number", "for example number = 0: /dev/ublkb0")?;
         let what = number.value.to_string();
         numbers.add(&section, number.value, &what, number.span, "number")?;
-        let subsystem = section.parsed("subsystem", subsystem_nqn)?;
-        let subsystem = section.required(
-            subsystem,
-            "subsystem",
-            "for example subsystem = \"nqn.2026-11.io.xio:snap\"",
-        )?;
+        let subsystem = subsystem_of(&section)?;
         let nsid = section.number("nsid", 1..=u32::MAX - 1)?;
         let local = LocalConfig {
             number: number.value,

@@ -79,12 +79,21 @@ fn nqn(text: &str) -> Result<Nqn, String> {
     Nqn::parse(text).map_err(|error| error.to_string())
 }
 
-pub(super) fn subsystem_nqn(text: &str) -> Result<Nqn, String> {
+fn subsystem_nqn(text: &str) -> Result<Nqn, String> {
     let nqn = nqn(text)?;
     if nqn.is_discovery() {
         return Err("this is the discovery service's name; a subsystem needs its own".to_owned());
     }
     Ok(nqn)
+}
+
+/// The subsystem that a section of another kind belongs to.
+pub(super) fn subsystem_of(section: &Section<'_>) -> Result<At<Nqn>, ConfigError> {
+    section.required(
+        section.parsed("subsystem", subsystem_nqn)?,
+        "subsystem",
+        "for example subsystem = \"nqn.2026-11.io.xio:snap\"",
+    )
 }
 
 /// A field of Identify Controller (Base, "Identify Controller Data Structure"): printable ASCII.

@@ -286,7 +286,7 @@ impl Life {
         let mut asked = Vec::new();
         for (door, start) in starts {
             self.queues.push((door.clone(), start.id));
-            let begun = door.begin(|answer| Order::Start(Box::new(start), answer));
+            let begun = door.0.begin(|answer| Order::Start(Box::new(start), answer));
             asked.push(begun.map_err(|error| failed(error.to_string()))?);
         }
         for asked in asked {
@@ -318,7 +318,7 @@ impl Life {
         let disk = Arc::new(disk);
         self.disk = disk.clone();
         for (door, id) in &self.queues {
-            let told = door.send(Order::Disk(*id, disk.clone()));
+            let told = door.0.send(Order::Disk(*id, disk.clone()));
             told.map_err(|error| DeviceError::Queue {
                 number,
                 why: error.to_string(),
@@ -361,7 +361,7 @@ impl Life {
         let asked: Vec<_> = self
             .queues
             .iter()
-            .filter_map(|(door, id)| door.begin(|answer| Order::Drain(*id, answer)).ok())
+            .filter_map(|(door, id)| door.0.begin(|answer| Order::Drain(*id, answer)).ok())
             .collect();
         let drained = asked.into_iter().all(|asked| asked.wait().is_ok());
         let number = self.number;
@@ -397,7 +397,7 @@ impl Life {
         let asked: Vec<_> = self
             .queues
             .iter()
-            .map(|(door, id)| door.begin(|answer| Order::Await(*id, answer)))
+            .map(|(door, id)| door.0.begin(|answer| Order::Await(*id, answer)))
             .collect();
         // Its requests end by the way, those to come with an error.
         if let Err(error) = self.control.delete(number, DRAIN_PATIENCE) {

@@ -6,8 +6,6 @@ use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
 use namespace::{Asked, Done, Engine, Found, Io, NamespaceError, ReaderId};
-use nvme::controller::reservation::HostId;
-use nvme_spec::IoOpcode;
 use reactor::buf::IoBuf;
 use reactor::{Errno, Fd, Owner, OwnerId, Ring, WriteMode};
 use ublk::{ABORTED, Descriptors, IoCommand, copy_offset};
@@ -255,17 +253,10 @@ impl Queue {
 
     /// Whether reservations and write protection of the namespace let a request through: the machine is a host without an identity.
     fn permit(&mut self, request: &Request, engine: &Engine) -> Result<(), Errno> {
-        let Some(gate) = engine.access(self.disk.key).filter(|gate| !gate.is_open()) else {
+        let Some(gate) = engine.access(self.disk.key) else {
             return Ok(());
         };
-        let (opcode, changes) = match request {
-            Request::Read { .. } => (IoOpcode::READ, false),
-            Request::Write { .. } => (IoOpcode::WRITE, true),
-            Request::Flush => (IoOpcode::FLUSH, false),
-            Request::Discard { .. } => (IoOpcode::DATASET_MANAGEMENT, true),
-            Request::WriteZeroes { .. } => (IoOpcode::WRITE_ZEROES, true),
-        };
-        let permitted = gate.permit(opcode, changes, HostId::NONE, &mut self.found);
+        let permitted = gate.permit_stranger(request.opcode(), &mut self.found);
         // What the kernel makes a reservation conflict of.
         permitted.map_err(|_| Errno::EBADE)
     }

@@ -1,5 +1,6 @@
 //! Requests of the driver, checked against their disk.
 
+use nvme_spec::IoOpcode;
 use reactor::Errno;
 use ublk::{Descriptor, Operation, SECTOR_BYTES};
 
@@ -79,6 +80,17 @@ impl Request {
                 })
             }
             Operation::Other(_) => Err(Errno::EOPNOTSUPP),
+        }
+    }
+
+    /// The NVMe command that does the same.
+    pub(crate) fn opcode(&self) -> IoOpcode {
+        match self {
+            Self::Read { .. } => IoOpcode::READ,
+            Self::Write { .. } => IoOpcode::WRITE,
+            Self::Flush => IoOpcode::FLUSH,
+            Self::Discard { .. } => IoOpcode::DATASET_MANAGEMENT,
+            Self::WriteZeroes { .. } => IoOpcode::WRITE_ZEROES,
         }
     }
 

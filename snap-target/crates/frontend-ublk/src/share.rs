@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use namespace::{Done, Engine};
-use reactor::{OwnerId, Receiver, Ring, channel};
+use reactor::{OwnerId, Receiver, Ring};
 
-use crate::limits::ORDERS_MAX;
+use crate::limits::{DRAIN_PATIENCE, ORDERS_MAX};
 use crate::order::{Door, Order, QueueId};
 use crate::queue::{Queue, Tokens};
 
@@ -24,7 +24,7 @@ impl Share {
     /// On this thread's ring. The tokens of its requests are `token(queue, request)`: so other users of the engine know theirs from them.
     #[must_use]
     pub fn new(ring: &Ring, token: fn(u32, u16) -> u64) -> (Self, Door) {
-        let (sender, orders) = channel(ring, ORDERS_MAX);
+        let (door, orders) = reactor::Door::new(ring, ORDERS_MAX, DRAIN_PATIENCE);
         let share = Self {
             ring: ring.clone(),
             orders,
@@ -32,7 +32,7 @@ impl Share {
             queues: HashMap::new(),
             owners: HashMap::new(),
         };
-        (share, Door { sender })
+        (share, Door(door))
     }
 
     /// After each turn of the ring: what devices ask.

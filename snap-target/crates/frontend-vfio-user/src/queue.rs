@@ -174,6 +174,8 @@ pub(crate) struct Queue {
     /// Entries of this turn that may still be fetched: a guest that goes on and on keeps others waiting no longer.
     fetches_left: usize,
     transfer_bytes_max: u32,
+    /// The log has heard of memory that this queue's client does not have.
+    has_complained: bool,
 }
 
 impl Queue {
@@ -207,6 +209,14 @@ impl Queue {
             looking: Looking::default(),
             fetches_left: FETCHES_A_TURN,
             transfer_bytes_max,
+            has_complained: false,
+        }
+    }
+
+    /// Once: a guest whose queues are in no memory fills no log.
+    fn complain(&mut self, fault: guest_memory::Fault, what: &str) {
+        if !std::mem::replace(&mut self.has_complained, true) {
+            tracing::warn!(sqid = self.submissions.id.0, %fault, "{what}; more of this queue is not told");
         }
     }
 
@@ -308,7 +318,10 @@ impl Queue {
             return;
         };
         if let Err(fault) = self.sight.windows().read(address, part) {
-            tracing::warn!(sqid = self.submissions.id.0, %fault, "entries of a submission queue cannot be read: they are passed over");
+            self.complain(
+                fault,
+                "entries of a submission queue cannot be read: they are passed over",
+            );
             return self.ring.take(count);
         }
         self.ring.take(count);
@@ -457,9 +470,7 @@ impl Queue {
             match self.completions.push(&self.sight, of, completion) {
                 Ok(true) => self.posted += 1,
                 Ok(false) => return,
-                Err(fault) => {
-                    tracing::warn!(sqid = self.submissions.id.0, %fault, "an answer has no place in guest memory");
-                }
+                Err(fault) => self.complain(fault, "an answer has no place in guest memory"),
             }
             self.held.pop_front();
         }

@@ -223,7 +223,7 @@ impl Shown {
 }
 
 fn tell_disk(door: &Door, id: QueueId, disk: &Arc<Disk>) {
-    if let Err(error) = door.send(Order::Disk(id, disk.clone())) {
+    if let Err(error) = door.0.send(Order::Disk(id, disk.clone())) {
         tracing::error!(%error, "a queue does not hear that its disk has changed");
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 
 use guest_memory::{MapError, Refused};
-use reactor::UnixPortError;
+use reactor::{Silent, UnixPortError};
 use virtio_ring::RingError;
 
 /// Why a device is not there.
@@ -69,6 +69,6 @@ pub(crate) enum SessionError {
         what: &'static str,
         source: io::Error,
     },
-    #[error("a reactor did not answer within {0} s")]
-    Reactor(u64),
+    #[error(transparent)]
+    Reactor(#[from] Silent),
 }

@@ -3,17 +3,14 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{self, SyncSender};
+use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
 use guest_memory::{Area, Windows};
-use reactor::{Full, Sender};
 use virtio_ring::{Layout, Options, Position};
 
 use crate::counters::Counters;
 use crate::disk::Disk;
-use crate::error::SessionError;
-use crate::limits::DRAIN_PATIENCE;
 
 /// Names a queue while it runs: never given twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -74,57 +71,4 @@ pub(crate) enum Order {
 
 /// Reaches a reactor's [`Share`](crate::Share) from any thread.
 #[derive(Clone, Debug)]
-pub struct Door {
-    pub(crate) sender: Sender<Order>,
-}
-
-impl Door {
-    /// Sends from a thread that may wait.
-    pub(crate) fn send(&self, order: Order) -> Result<(), SessionError> {
-        let until = Instant::now() + DRAIN_PATIENCE;
-        let mut order = order;
-        while let Err(Full(back)) = self.sender.send(order) {
-            if Instant::now() > until {
-                return Err(SessionError::Reactor(DRAIN_PATIENCE.as_secs()));
-            }
-            order = back;
-            std::thread::yield_now();
-        }
-        Ok(())
-    }
-
-    /// Sends an order, and waits for its answer.
-    pub(crate) fn ask<T>(
-        &self,
-        order: impl FnOnce(SyncSender<T>) -> Order,
-    ) -> Result<T, SessionError> {
-        self.begin(order)?.wait()
-    }
-
-    /// Sends an order, whose answer is waited for later.
-    pub(crate) fn begin<T>(
-        &self,
-        order: impl FnOnce(SyncSender<T>) -> Order,
-    ) -> Result<Asked<T>, SessionError> {
-        let until = Instant::now() + DRAIN_PATIENCE;
-        let (answer, answered) = std::sync::mpsc::sync_channel(1);
-        self.send(order(answer))?;
-        Ok(Asked { answered, until })
-    }
-}
-
-/// An order whose answer is to come.
-#[derive(Debug)]
-pub(crate) struct Asked<T> {
-    answered: mpsc::Receiver<T>,
-    until: Instant,
-}
-
-impl<T> Asked<T> {
-    pub(crate) fn wait(self) -> Result<T, SessionError> {
-        let left = self.until.saturating_duration_since(Instant::now());
-        self.answered
-            .recv_timeout(left)
-            .map_err(|_| SessionError::Reactor(DRAIN_PATIENCE.as_secs()))
-    }
-}
+pub struct Door(pub(crate) reactor::Door<Order>);

@@ -11,8 +11,6 @@ use std::time::Instant;
 
 use guest_memory::{Way, Windows};
 use namespace::{Done, Engine, Found};
-use nvme::controller::reservation::HostId;
-use nvme_spec::IoOpcode;
 use reactor::buf::IoBuf;
 use reactor::{Fd, Owner, OwnerId, Ring as Reactor, peer_event};
 use virtio_ring::{Descriptor, Head, Layout, Position, Ring, RingError};
@@ -355,18 +353,10 @@ impl Queue {
 
     /// Whether reservations and write protection of the namespace let a request through: the guest is a host without an identity.
     fn permit(&mut self, request: &Request, engine: &Engine) -> Result<(), Status> {
-        let Some(gate) = engine.access(self.disk.key).filter(|gate| !gate.is_open()) else {
+        let (Some(gate), Some(opcode)) = (engine.access(self.disk.key), request.opcode()) else {
             return Ok(());
         };
-        let (opcode, changes) = match request {
-            Request::Read { .. } => (IoOpcode::READ, false),
-            Request::Write { .. } => (IoOpcode::WRITE, true),
-            Request::Flush => (IoOpcode::FLUSH, false),
-            Request::Discard { .. } => (IoOpcode::DATASET_MANAGEMENT, true),
-            Request::WriteZeroes { .. } => (IoOpcode::WRITE_ZEROES, true),
-            Request::GetId => return Ok(()),
-        };
-        let permitted = gate.permit(opcode, changes, HostId::NONE, &mut self.found);
+        let permitted = gate.permit_stranger(opcode, &mut self.found);
         permitted.map_err(|_| Status::IoError)
     }
 

@@ -1,6 +1,7 @@
 //! Requests of the driver (virtio 1.3, 5.2.6).
 
 use guest_memory::Windows;
+use nvme_spec::IoOpcode;
 use virtio_ring::Descriptor;
 
 use crate::disk::{Disk, SECTOR_BYTES, SERIAL_BYTES};
@@ -50,6 +51,20 @@ pub(crate) enum Request {
         blocks: u32,
         unmap: bool,
     },
+}
+
+impl Request {
+    /// The NVMe command that does the same; None: it is not about the namespace's content.
+    pub(crate) fn opcode(&self) -> Option<IoOpcode> {
+        Some(match self {
+            Self::Read { .. } => IoOpcode::READ,
+            Self::Write { .. } => IoOpcode::WRITE,
+            Self::Flush => IoOpcode::FLUSH,
+            Self::Discard { .. } => IoOpcode::DATASET_MANAGEMENT,
+            Self::WriteZeroes { .. } => IoOpcode::WRITE_ZEROES,
+            Self::GetId => return None,
+        })
+    }
 }
 
 /// Where the parts of a chain lie; kept from request to request for its memory.

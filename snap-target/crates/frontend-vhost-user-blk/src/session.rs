@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use reactor::peer_event;
+use reactor::{Asked, Silent, peer_event};
 use vhost_user::features::{
     F_PROTOCOL_FEATURES, PROTOCOL_F_BACKEND_REQ, PROTOCOL_F_CONFIG, PROTOCOL_F_CONFIGURE_MEM_SLOTS,
     PROTOCOL_F_INFLIGHT_SHMFD, PROTOCOL_F_MQ, PROTOCOL_F_REPLY_ACK, PROTOCOL_F_RESET_DEVICE,
@@ -20,7 +20,7 @@ use crate::features::{self, F_EVENT_IDX, F_INDIRECT_DESC, F_RING_PACKED, F_VERSI
 use crate::inflight::{Records, Told};
 use crate::limits::{CUT_REST, DRAIN_PATIENCE, MEMORY_REGIONS_MAX, QUEUES_MAX};
 use crate::memory::GuestMap;
-use crate::order::{Asked, Door, Ending, Order, QueueId, Start};
+use crate::order::{Door, Ending, Order, QueueId, Start};
 use config::Cache;
 
 /// What is offered of the protocol.
@@ -349,7 +349,7 @@ impl Session {
         let ring = self.ring(index)?;
         ring.call = file;
         match ring.running {
-            Some(id) => self.door(index)?.send(Order::Call(id, for_queue)),
+            Some(id) => Ok(self.door(index)?.0.send(Order::Call(id, for_queue))?),
             None => Ok(()),
         }
     }
@@ -427,7 +427,7 @@ impl Session {
         };
         let door = self.door(index)?.clone();
         self.ring(index)?.running = Some(id);
-        let started = door.ask(|answer| Order::Start(Box::new(start), answer))?;
+        let started = door.0.ask(|answer| Order::Start(Box::new(start), answer))?;
         started.map_err(|why| SessionError::Event { index, why })?;
         self.shown.add_queue(door, id);
         tracing::info!(queue = index, size, "a queue of a guest runs");
@@ -452,7 +452,7 @@ impl Session {
             return Ok(None);
         };
         let order = |answer| Order::Stop(id, ending, answer);
-        self.door(index)?.begin(order).map(Some)
+        Ok(Some(self.door(index)?.0.begin(order)?))
     }
 
     /// Waits until it has stopped. One that does not is still known as running, and is cut off with its connection: it tells its guest nothing any more.
@@ -477,7 +477,7 @@ impl Session {
     /// The reactor of a queue.
     fn door(&self, index: u32) -> Result<&Door, SessionError> {
         let place = index as usize % self.doors.len().max(1);
-        self.doors.get(place).ok_or(SessionError::Reactor(0))
+        self.doors.get(place).ok_or(Silent { seconds: 0 }.into())
     }
 }
 
@@ -494,6 +494,7 @@ impl Session {
             let windows = self.memory.windows.clone();
             let changed = self
                 .door(index)?
+                .0
                 .ask(|answer| Order::Windows(id, windows, answer))?;
             changed.map_err(|why| SessionError::Event { index, why })?;
         }

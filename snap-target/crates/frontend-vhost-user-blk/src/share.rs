@@ -3,9 +3,9 @@
 use std::collections::{HashMap, VecDeque};
 
 use namespace::{Done, Engine};
-use reactor::{OwnerId, Receiver, Ring, channel};
+use reactor::{OwnerId, Receiver, Ring};
 
-use crate::limits::{ORDERS_MAX, SHARE_QUEUES_MAX, SHARE_TURN_BYTES_MAX};
+use crate::limits::{DRAIN_PATIENCE, ORDERS_MAX, SHARE_QUEUES_MAX, SHARE_TURN_BYTES_MAX};
 use crate::order::{Door, Order, QueueId, Start};
 use crate::queue::{Queue, Tokens, Turn};
 
@@ -28,7 +28,7 @@ impl Share {
     /// On this thread's ring. The tokens of its requests are `token(queue, request)`: so other users of the engine know theirs from them.
     #[must_use]
     pub fn new(ring: &Ring, token: fn(u32, u16) -> u64) -> (Self, Door) {
-        let (sender, orders) = channel(ring, ORDERS_MAX);
+        let (door, orders) = reactor::Door::new(ring, ORDERS_MAX, DRAIN_PATIENCE);
         let share = Self {
             ring: ring.clone(),
             orders,
@@ -38,7 +38,7 @@ impl Share {
             order: VecDeque::new(),
             bytes_left: 0,
         };
-        (share, Door { sender })
+        (share, Door(door))
     }
 
     /// After each turn of the ring: what devices ask.

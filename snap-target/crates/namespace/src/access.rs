@@ -89,6 +89,15 @@ impl AccessGate {
         self.judge(word, opcode, changes, host, found)
     }
 
+    /// The same for one who is no NVMe host and has no identity: a machine that has the namespace as a disk of another kind.
+    ///
+    /// # Errors
+    /// As those of [`AccessGate::permit`].
+    pub fn permit_stranger(&self, opcode: IoOpcode, found: &mut Found) -> Result<(), Status> {
+        let changes = !matches!(opcode, IoOpcode::READ | IoOpcode::COMPARE | IoOpcode::FLUSH);
+        self.permit(opcode, changes, HostId::NONE, found)
+    }
+
     /// True while no command needs [`AccessGate::permit`]: one atomic load.
     #[must_use]
     #[inline]

@@ -50,6 +50,7 @@
 pub mod buf;
 mod channel;
 mod config;
+mod door;
 mod error;
 mod features;
 #[allow(
@@ -69,6 +70,7 @@ mod workers;
 
 pub use channel::{Full, Receiver, Sender, channel};
 pub use config::RingConfig;
+pub use door::{Asked, Door, Silent};
 pub use error::ReactorError;
 pub use features::Features;
 pub use nix::errno::Errno;

@@ -77,7 +77,7 @@ impl Session {
         for (index, ring) in (0..).zip(&self.rings) {
             if let Some(id) = ring.running {
                 let order = |answer| Order::Writeback(id, writes_back, answer);
-                self.door(index)?.ask(order)?;
+                self.door(index)?.0.ask(order)?;
             }
         }
         tracing::info!(writeback, "a guest has changed how its disk's cache works");
