@@ -120,9 +120,7 @@ def embeddings(form: str, folder: Path, tally: Tally, _: argparse.Namespace) -> 
     """In f16, whatever they are stored in."""
     for path in (path for path in files(folder) if path.suffix == ".npy"):
         array = np.load(path, mmap_mode="r")
-        with path.open("rb", buffering=0) as file:
-            begin = path.stat().st_size - array.nbytes
-        for piece in pieces(path, begin):
+        for piece in pieces(path, path.stat().st_size - array.nbytes):
             tally.add(piece.view("<f4").astype("<f2") if form == "f32" else piece)
 
 
