@@ -91,7 +91,7 @@ fn data_go_by_messages() {
     // 1 MiB in one run: as many bytes a message as there may be.
     let run: Vec<u64> = (0..256).map(|page| APART + page * 4096).collect();
     there_and_back(&mut guest, 20, &run, &run, LIST);
-    assert_eq!(of(&mut guest), (vec![65_536; 16], vec![65_536; 16]));
+    assert_eq!(of(&mut guest), (vec![32_768; 32], vec![32_768; 32]));
     // Half of a run is shared, and half is not.
     let across: Vec<u64> = (0..4).map(|page| APART - 0x2000 + page * 4096).collect();
     there_and_back(&mut guest, 30, &across, &across, LIST);
@@ -260,7 +260,7 @@ fn both_sockets_are_full() {
     for queue in 2..=8 {
         guest.create_pair(queue);
     }
-    // Three messages of 64 KiB a queue, and a socket holds about 208 KiB.
+    // Three messages of 32 KiB a queue, and a socket holds about 208 KiB.
     for _ in 0..4 {
         for queue in 1..=8 {
             guest.submit(queue, transfer(2, 0, 256, APART, LIST));
@@ -276,7 +276,7 @@ fn both_sockets_are_full() {
             assert_eq!(status(&guest.complete(queue)), Status::SUCCESS);
         }
     }
-    assert_eq!(guest.client.hidden.writes, vec![65_536; 8 * 4 * 16]);
+    assert_eq!(guest.client.hidden.writes, vec![32_768; 8 * 4 * 32]);
     guest.still_works();
 }
 

@@ -441,7 +441,7 @@ impl<'a> Session<'a> {
             DMA_WRITE => 2,
             other => panic!("the target asks for {other}"),
         };
-        assert!(count > 0 && count <= 64 << 10, "{count} bytes");
+        assert!(count > 0 && count <= 32 << 10, "{count} bytes");
         let allows = |it: &Apart| {
             it.first <= address && address + (count - 1) <= it.last && it.access & access != 0
         };
