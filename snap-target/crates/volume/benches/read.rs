@@ -1,7 +1,8 @@
 //! What a read costs apart from the store: planning, checksums, decoding, copying; tables and frames in the cache. One core.
 //!
 //! `cargo bench -p volume --bench read`. Figures of one run are compared with each other; memcpy is printed beside them. Behind the table: what a read with
-//! checksums costs beside its slowest step, the chain (a stream without checksums) or the checksums (bytes that are handed on in place). `-- passes`: that alone.
+//! checksums costs beside its slowest step, the chain (a stream without checksums) or the checksums (bytes that are handed on in place); of a store that is larger
+//! than the last cache, and of one that lies in the second. `-- passes`: that alone.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -14,6 +15,8 @@ use volume::write::{ExtentSpec, Integrity, Options, Output, StreamSpec, WriteErr
 use volume::{Cache, OutBuf, Progress, ReadOp, Volume};
 
 const ELEMENTS: u32 = 16 << 20;
+/// Of a store that stays in the cache.
+const CACHED_ELEMENTS: u32 = 256 << 10;
 const CHAINS: [&str; 5] = ["none", "u16", "bitpack:12", "u16+lz4", "u16+zstd:3"];
 const SIZES: [u64; 3] = [4 << 10, 128 << 10, 1 << 20];
 
@@ -49,7 +52,11 @@ impl Output for &mut Memory {
     }
 }
 
-fn volume_of(chain: &str, integrity: Integrity) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+fn volume_of(
+    chain: &str,
+    integrity: Integrity,
+    elements: u32,
+) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
     let mut memory = Memory::default();
     let options = Options {
         lba_bytes: 4096,
@@ -58,7 +65,7 @@ fn volume_of(chain: &str, integrity: Integrity) -> Result<Vec<u8>, Box<dyn std::
         writer: "bench".into(),
     };
     let mut writer = Writer::new(&mut memory, options)?;
-    let data: Vec<u8> = (0..ELEMENTS)
+    let data: Vec<u8> = (0..elements)
         .flat_map(|n| (n.wrapping_mul(2_654_435_761) >> (20 + n % 8)).to_le_bytes())
         .collect();
     let spec = StreamSpec {
@@ -69,7 +76,7 @@ fn volume_of(chain: &str, integrity: Integrity) -> Result<Vec<u8>, Box<dyn std::
     let run = ExtentSpec::Linear {
         stream: written.stream,
         first_element: 0,
-        elements: u64::from(ELEMENTS),
+        elements: u64::from(elements),
         view: ViewChain::identity(),
     };
     writer.add_view("whole", [run])?;
@@ -91,11 +98,14 @@ struct Reading {
     scratch: Scratch,
     op: ReadOp,
     memory: Vec<u8>,
+    /// Presented bytes of the volume.
+    total: u64,
 }
 
 impl Reading {
-    fn new(store: Vec<u8>, volume: Volume, cache_bytes: usize) -> Reading {
+    fn new(store: Vec<u8>, volume: Volume, cache_bytes: usize, elements: u32) -> Reading {
         Reading {
+            total: u64::from(elements) * 4,
             store,
             volume,
             cache: Cache::new(cache_bytes),
@@ -105,10 +115,14 @@ impl Reading {
         }
     }
 
-    fn of(chain: &str, integrity: Integrity) -> Result<Reading, Box<dyn std::error::Error>> {
-        let store = volume_of(chain, integrity)?;
+    fn of(
+        chain: &str,
+        integrity: Integrity,
+        elements: u32,
+    ) -> Result<Reading, Box<dyn std::error::Error>> {
+        let store = volume_of(chain, integrity, elements)?;
         let volume = open(&store, store.len() as u64)?;
-        Ok(Reading::new(store, volume, 16 << 20))
+        Ok(Reading::new(store, volume, 16 << 20, elements))
     }
 
     /// A store in memory that is leased: direct fetches are checked where they are.
@@ -132,14 +146,14 @@ impl Reading {
 
     /// Nanoseconds of processor time of one read: the median of nine runs.
     fn cost(&mut self, len: u64, sequential: bool) -> Result<f64, volume::VolumeError> {
-        let total = u64::from(ELEMENTS) * 4;
+        let total = self.total;
         let reads = ((64 << 20) / len).min(10_000);
         let mut runs = Vec::new();
         for _ in 0..9 {
             let start = cpu_seconds();
             for n in 0..reads {
                 let place = match sequential {
-                    true => n * len % total,
+                    true => n % (total / len) * len,
                     false => n.wrapping_mul(0x9E37_79B9_7F4A_7C15) % (total - len) / 4096 * 4096,
                 };
                 self.read(place, len)?;
@@ -169,21 +183,23 @@ fn memcpy_cost(len: u64) -> f64 {
 
 /// A chain and its checksums in one pass, beside the slower of both.
 fn passes() -> Result<(), Box<dyn std::error::Error>> {
-    println!("\nchain        KiB   chain alone  checksums alone     both  x the slower");
-    let mut plain = Reading::of("none", Integrity::Crc32c)?;
-    for chain in ["u16", "bitpack:12", "bitpack:24"] {
-        let bits = u64::from(Chain::parse(chain, ElementType::U32)?.packed_bits());
-        let mut bare = Reading::of(chain, Integrity::None)?;
-        let mut checked = Reading::of(chain, Integrity::Crc32c)?;
-        for len in [128 << 10, 1 << 20] {
-            let alone = bare.cost(len, true)?;
-            let checksums = plain.cost(len * bits / 32 / 4096 * 4096, true)?;
-            let both = checked.cost(len, true)?;
-            println!(
-                "{chain:<10} {:>5} {alone:>10.0} ns {checksums:>13.0} ns {both:>5.0} ns {:>9.2}",
-                len >> 10,
-                both / alone.max(checksums)
-            );
+    println!("\nstore   chain        KiB   chain alone  checksums alone     both  x the slower");
+    for (place, elements) in [("memory", ELEMENTS), ("cache", CACHED_ELEMENTS)] {
+        let mut plain = Reading::of("none", Integrity::Crc32c, elements)?;
+        for chain in ["u16", "bitpack:12", "bitpack:24"] {
+            let bits = u64::from(Chain::parse(chain, ElementType::U32)?.packed_bits());
+            let mut bare = Reading::of(chain, Integrity::None, elements)?;
+            let mut checked = Reading::of(chain, Integrity::Crc32c, elements)?;
+            for len in [128 << 10, 1 << 20] {
+                let alone = bare.cost(len, true)?;
+                let checksums = plain.cost(len * bits / 32 / 4096 * 4096, true)?;
+                let both = checked.cost(len, true)?;
+                println!(
+                    "{place:<7} {chain:<10} {:>5} {alone:>10.0} ns {checksums:>13.0} ns {both:>5.0} ns {:>9.2}",
+                    len >> 10,
+                    both / alone.max(checksums)
+                );
+            }
         }
     }
     Ok(())
@@ -208,14 +224,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         );
     }
     for chain in CHAINS {
-        let store = volume_of(chain, Integrity::Crc32c)?;
+        let store = volume_of(chain, Integrity::Crc32c, ELEMENTS)?;
         let volume = open(&store, store.len() as u64)?;
         for (cache_bytes, what) in [(256 << 20, "cached"), (1 << 20, "decoded each time")] {
             let is_framed = chain.contains('+');
             if !is_framed && what != "cached" {
                 continue;
             }
-            let mut reading = Reading::new(store.clone(), volume.clone(), cache_bytes);
+            let mut reading = Reading::new(store.clone(), volume.clone(), cache_bytes, ELEMENTS);
             for len in SIZES {
                 // Random reads of less than a frame, decoded each time, measure the frame.
                 let sequential = what != "cached";

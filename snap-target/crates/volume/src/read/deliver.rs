@@ -21,9 +21,9 @@ use crate::read::OutBuf;
 use crate::units::Units;
 use crate::volume::Volume;
 
-/// Elements that are checked and then decoded at a time: packed and presented they are less than a core's second cache, and much more than what
-/// beginning costs.
-const PART_ELEMENTS: u64 = 32 << 10;
+/// Elements that are checked and then decoded at a time: packed and presented they lie in a core's first cache, and the next ones with them, which are fetched
+/// while these are checked.
+const PART_ELEMENTS: u64 = 4 << 10;
 
 /// Where the checksums of a unit's granules are in its window.
 #[derive(Clone, Copy)]
@@ -282,22 +282,24 @@ impl ReadOp {
         let (bytes, copied) = pieces.contiguous(wanted, assembly)?;
         let window = PackedWindow { first_byte, bytes };
         let mut out = self.destination(context.out, unit.at, unit.len())?;
+        let mut timer = Timer::new();
         let mut at = unit.presented.start;
         while at < unit.presented.end {
-            let part = at..part_end(unit, at);
+            let mut part = at..unit.presented.end;
             if let Some(sums) = sums {
+                part.end = part_end(unit, at);
                 let packed = unit.decoder.packed_window(part.clone());
                 let granules = (skip_of(stream) + packed.start) / BLOCK_BYTES_U64
                     ..(skip_of(stream) + packed.end).div_ceil(BLOCK_BYTES_U64);
                 self.check_granules(stream, unit, &granules, sums, pieces, checked)?;
             }
-            let timer = Timer::of(unit, part.end - part.start);
-            unit.decoder
-                .expand(window, part.clone(), &mut out)
+            let expand = || unit.decoder.expand(window, part.clone(), &mut out);
+            timer
+                .part(unit, part.end - part.start, expand)
                 .map_err(|error| refused_granules(stream, unit, error))?;
-            self.elements.add(timer);
             at = part.end;
         }
+        self.elements.add(unit, &timer);
         self.counters.delivered_bytes += unit.len();
         self.counters.copied_bytes += copied;
         if unit.decoder.is_copy() {
@@ -394,10 +396,12 @@ impl ReadOp {
             bytes: packed,
         };
         let mut out = self.destination(out, unit.at, unit.len())?;
-        let timer = Timer::of(unit, unit.len());
-        let expanded = unit
-            .decoder
-            .expand(window, unit.presented.clone(), &mut out);
+        let mut timer = Timer::new();
+        let expand = || {
+            unit.decoder
+                .expand(window, unit.presented.clone(), &mut out)
+        };
+        let expanded = timer.part(unit, unit.len(), expand);
         expanded.map_err(|error| {
             let place = match stored {
                 Some(stored) => stored.place(volume),
@@ -407,7 +411,7 @@ impl ReadOp {
             };
             refused(unit, place, error)
         })?;
-        self.elements.add(timer);
+        self.elements.add(unit, &timer);
         self.counters.delivered_bytes += unit.len();
         self.counters.copied_bytes += unit.len();
         Ok(())

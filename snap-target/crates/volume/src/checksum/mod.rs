@@ -2,10 +2,21 @@
 
 use crc_fast::{CrcAlgorithm, Digest};
 
+mod front;
+
 /// The CRC-32C of `bytes`.
 #[must_use]
 pub fn crc32c(bytes: &[u8]) -> u32 {
     narrow(crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes))
+}
+
+/// The CRC-32C of the first `len` of `bytes`, where the others are what will be wanted next: some of them come into the cache meanwhile.
+///
+/// # Panics
+/// When there are fewer.
+#[must_use]
+pub(crate) fn crc32c_of_front(bytes: &[u8], len: usize) -> u32 {
+    front::crc32c(bytes, len)
 }
 
 /// The CRC-32C of bytes that come in pieces.
