@@ -50,7 +50,7 @@ const _: () = assert!(IDS_END.is_multiple_of(64));
 const _: () = assert!(IDS_END as usize <= 1 << (8 * ID_BYTES_MAX as usize));
 
 /// Ranks that have a code where so many byte values end one.
-const fn capacity(stoppers: u8) -> u64 {
+pub(crate) const fn capacity(stoppers: u8) -> u64 {
     let (s, c) = (stoppers as u64, 256 - stoppers as u64);
     s + s * c + s * c * c
 }

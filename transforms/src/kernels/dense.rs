@@ -1,13 +1,17 @@
 //! Ids to the dense code of their ranks, and back: the kernels of the step `rank` (`crate::rank_table` has the code).
 //!
-//! A decoder of vectors does whole groups and stops before the first that is short of input or room, or in which something is wrong; the
-//! scalar one goes on from there, and finds what and where.
+//! A decoder of vectors takes 64 bytes at a time, wherever codes begin in them. It makes the rank that a code has which begins at a byte, for all bytes at once, and keeps
+//! those of the bytes behind a byte that ends a code. Three bytes that all go on have a rank that no table has, since each of their digits is too large, so that
+//! looking for the largest rank finds all that is wrong. It does whole groups, and stops before the first that is short of input or room, or in which
+//! something is wrong; the scalar one goes on from there, and finds what and where.
 
 use std::fmt;
 
 use crate::kernels::Isa;
+#[cfg(target_arch = "aarch64")]
+use crate::kernels::neon_dense;
 #[cfg(target_arch = "x86_64")]
-use crate::kernels::avx2_dense;
+use crate::kernels::{avx2_dense, avx512_dense};
 use crate::rank_table::{CODE_BYTES_MAX, RankTable};
 
 /// What is wrong with stored codes. Indexes are of elements.
@@ -110,9 +114,33 @@ fn decode_width<const W: usize>(
     dst: &mut [u8],
 ) -> Result<(), Bad> {
     let done = match isa {
-        // SAFETY: the machine has AVX2, which is a part of what AVX-512 is here (asserted by `decode`), and W is 2 or 4.
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 | Isa::Avx512 => unsafe { avx2_dense::decode::<W>(table, src, dst) },
+        Isa::Avx512 => {
+            // SAFETY: the machine has the features (asserted by `decode`).
+            let code = unsafe { avx512_dense::Code::of(table) };
+            // SAFETY: as above.
+            groups::<W>(table, src, dst, |at, ranks, room| unsafe {
+                code.collect(src, at, ranks, room)
+            })
+        }
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => {
+            // SAFETY: as above.
+            let code = unsafe { avx2_dense::Code::of(table) };
+            // SAFETY: as above.
+            groups::<W>(table, src, dst, |at, ranks, room| unsafe {
+                code.collect(src, at, ranks, room)
+            })
+        }
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => {
+            // SAFETY: as above.
+            let code = unsafe { neon_dense::Code::of(table) };
+            // SAFETY: as above.
+            groups::<W>(table, src, dst, |at, ranks, room| unsafe {
+                code.collect(src, at, ranks, room)
+            })
+        }
         _ => Done::default(),
     };
     scalar::<W>(table, src, dst, done)
@@ -120,9 +148,104 @@ fn decode_width<const W: usize>(
 
 /// How far a decoder of vectors came: whole codes, whole elements.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Done {
-    pub(crate) bytes: usize,
-    pub(crate) elements: usize,
+struct Done {
+    bytes: usize,
+    elements: usize,
+}
+
+/// Source bytes that are looked at at once: so many codes at most begin in them, and the last one ends at most two bytes behind them.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(super) const GROUP_BYTES: usize = 64;
+/// What is loaded for a group.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(super) const LOADED_BYTES: usize = GROUP_BYTES + CODE_BYTES_MAX - 1;
+
+/// Ranks that are collected before their ids are looked up.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(super) type Ranks = [u32; 512];
+
+/// Where the next group is, and whether a code begins there; otherwise one of the group before goes on.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[derive(Clone, Copy)]
+pub(super) struct At {
+    pub(super) byte: usize,
+    pub(super) is_start: bool,
+}
+
+/// Ranks of the codes that begin in some groups: how many, the largest of them, and where the next group is.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(super) struct Collected {
+    pub(super) count: usize,
+    pub(super) largest: u32,
+    pub(super) next: At,
+}
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+impl At {
+    /// Where the next code begins.
+    fn first_code(self, table: &RankTable, src: &[u8]) -> usize {
+        if self.is_start {
+            return self.byte;
+        }
+        let goes_on = src[self.byte..]
+            .iter()
+            .take_while(|byte| **byte >= table.stoppers());
+        self.byte + goes_on.count() + 1
+    }
+}
+
+/// Decodes groups, whose ranks `collect` finds: from a place on, and no more than so many.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+fn groups<const W: usize>(
+    table: &RankTable,
+    src: &[u8],
+    dst: &mut [u8],
+    collect: impl Fn(At, &mut Ranks, usize) -> Collected,
+) -> Done {
+    let ids = table.ids();
+    let mut ranks = [0; size_of::<Ranks>() / 4];
+    let (mut to, mut elements) = (dst, 0);
+    let mut at = At {
+        byte: 0,
+        is_start: true,
+    };
+    loop {
+        let found = collect(at, &mut ranks, to.len() / W);
+        if found.count == 0 || found.largest as usize >= ids.len() {
+            return Done {
+                bytes: at.first_code(table, src),
+                elements,
+            };
+        }
+        let (now, later) = to.split_at_mut(found.count * W);
+        // SAFETY: no rank is larger than the largest, which was compared with the length.
+        unsafe { look_up::<W>(ids, &ranks[..found.count], now) };
+        (to, at) = (later, found.next);
+        elements += found.count;
+    }
+}
+
+/// The ids of some ranks, by single loads, of which a core does more than of lanes that are gathered: hence a function of its own, compiled without the
+/// vectors that its callers have, in which loops like these become gathers.
+///
+/// # Safety
+/// `ids` has all these ranks; `to` is as long as their ids.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[inline(never)]
+unsafe fn look_up<const W: usize>(ids: &[u32], ranks: &[u32], to: &mut [u8]) {
+    /// Between two looks at how many are left.
+    const TOGETHER: usize = 8;
+    let one = |(rank, to): (&u32, &mut [u8])| {
+        // SAFETY: promised by the caller.
+        let id = unsafe { *ids.get_unchecked(*rank as usize) };
+        to.copy_from_slice(&id.to_le_bytes()[..W]);
+    };
+    let (groups, rest) = ranks.as_chunks::<TOGETHER>();
+    let (front, back) = to.split_at_mut(groups.len() * TOGETHER * W);
+    for (ranks, to) in groups.iter().zip(front.chunks_exact_mut(TOGETHER * W)) {
+        ranks.iter().zip(to.chunks_exact_mut(W)).for_each(one);
+    }
+    rest.iter().zip(back.chunks_exact_mut(W)).for_each(one);
 }
 
 /// The definition, from where others stopped.
@@ -169,7 +292,7 @@ fn scalar<const W: usize>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rank_table::{IDS_END, RANKS_MAX};
+    use crate::rank_table::{IDS_END, RANKS_MAX, capacity};
 
     /// `count` ids, and so many stoppers, as a table's bytes.
     fn table(count: usize, stoppers: u8) -> RankTable {
@@ -245,6 +368,37 @@ mod tests {
             let mut out = vec![0xEE; values.len()];
             assert_eq!(decode(isa, &table, 2, &stored[..len], &mut out), Ok(()));
             assert!(out == values, "{isa:?}");
+        }
+    }
+
+    proptest::proptest! {
+        /// Bytes that nobody encoded, in which most codes are short enough: each kernel makes the same ids of them, or refuses them with the same words.
+        #[test]
+        fn every_kernel_takes_any_bytes_as_the_definition_does(
+            stoppers in 129u8..=255,
+            seed: u64,
+            len in 0usize..900,
+            elements in 0usize..900,
+            long in 0u64..6,
+        ) {
+            let count = 30_000.min(capacity(stoppers));
+            let table = table(usize::try_from(count).unwrap(), stoppers);
+            let mut next = numbers(seed);
+            let mut run = 0;
+            let byte = |_| {
+                let value = next().to_le_bytes()[0];
+                // Three in a row that go on are rare.
+                run = if value >= stoppers { run + 1 } else { 0 };
+                if run > 2 && next() % 1000 >= long { value - stoppers } else { value }
+            };
+            let stored: Vec<u8> = (0..len).map(byte).collect();
+            let mut expected = vec![0; 4 * elements];
+            let read = decode(Isa::Portable, &table, 4, &stored, &mut expected);
+            for isa in Isa::available() {
+                let mut out = vec![0; 4 * elements];
+                proptest::prop_assert_eq!(decode(isa, &table, 4, &stored, &mut out), read);
+                proptest::prop_assert!(read.is_err() || out == expected);
+            }
         }
     }
 

@@ -23,6 +23,8 @@ mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod avx512_convert;
 #[cfg(target_arch = "x86_64")]
+mod avx512_dense;
+#[cfg(target_arch = "x86_64")]
 mod avx512_extent;
 #[cfg(target_arch = "x86_64")]
 mod avx512_floats;
@@ -38,6 +40,8 @@ pub(crate) mod floats;
 pub(crate) mod huffman;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+#[cfg(target_arch = "aarch64")]
+mod neon_dense;
 #[cfg(target_arch = "aarch64")]
 mod neon_q8;
 pub(crate) mod pack;
