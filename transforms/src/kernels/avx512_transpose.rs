@@ -38,17 +38,30 @@ pub(super) unsafe fn split<const W: usize>(src: &[u8], dst: &mut [u8]) -> usize 
 ///
 /// # Safety
 /// As [`split`].
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx512vbmi2")]
 pub(super) unsafe fn join<const W: usize>(src: &[u8], dst: &mut [u8]) -> usize {
+    let elements = dst.len() / W;
+    let planes = std::array::from_fn(|plane| &src[plane * elements..][..elements]);
+    // SAFETY: passed on to the caller.
+    unsafe { join_planes::<W, false>(planes, dst) }
+}
+
+/// Joins as [`join`], from planes that lie anywhere; `TURN`: each element is then turned right by a bit.
+///
+/// # Safety
+/// The machine has the features; each plane has as many bytes as `dst`, which is whole elements, has elements.
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx512vbmi2")]
+pub(super) unsafe fn join_planes<const W: usize, const TURN: bool>(
+    planes: [&[u8]; W],
+    dst: &mut [u8],
+) -> usize {
     let elements = dst.len() / W;
     let (lower, upper) = (load(&LOWER), load(&UPPER));
     for group in 0..elements / 64 {
         // SAFETY: group `group` is one vector in each of the W planes of the source, and W of the destination.
         unsafe {
-            let mut v: [__m512i; W] = std::array::from_fn(|plane| {
-                let from = src.as_ptr().add(plane * elements + group * 64);
-                _mm512_loadu_si512(from.cast())
-            });
+            let mut v: [__m512i; W] =
+                planes.map(|plane| _mm512_loadu_si512(plane.as_ptr().add(group * 64).cast()));
             for _ in 0..W.trailing_zeros() {
                 let halves = v;
                 for k in 0..W / 2 {
@@ -59,11 +72,23 @@ pub(super) unsafe fn join<const W: usize>(src: &[u8], dst: &mut [u8]) -> usize {
             }
             let to = dst.as_mut_ptr().add(group * 64 * W);
             for (i, bytes) in v.into_iter().enumerate() {
+                let bytes = if TURN { turned::<W>(bytes) } else { bytes };
                 _mm512_storeu_si512(to.add(i * 64).cast(), bytes);
             }
         }
     }
     elements / 64 * 64
+}
+
+/// Elements of `W` bytes, turned right by a bit.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2")]
+fn turned<const W: usize>(elements: __m512i) -> __m512i {
+    match W {
+        2 => _mm512_shrdi_epi16::<1>(elements, elements),
+        4 => _mm512_ror_epi32::<1>(elements),
+        _ => _mm512_ror_epi64::<1>(elements),
+    }
 }
 
 /// Bytes of two vectors, 64 and on being the second's: every second one from `first` on.

@@ -2,6 +2,8 @@
 //! bit, and the sign is the lowest one.
 
 use crate::kernels::Isa;
+#[cfg(target_arch = "x86_64")]
+use crate::kernels::avx512_transpose;
 
 /// The widest element.
 pub(crate) const PLANES_MAX: usize = 8;
@@ -29,9 +31,32 @@ pub(crate) fn join(isa: Isa, planes: &[&[u8]], dst: &mut [u8]) {
     match isa {
         // SAFETY: the machine has the features (asserted).
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 | Isa::Avx512 => unsafe { avx2::join(planes, dst) },
+        Isa::Avx2 => unsafe { avx2::join(planes, dst) },
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => {
+            let elements = dst.len() / planes.len();
+            assert!(planes.iter().all(|plane| plane.len() == elements));
+            // SAFETY: as above; the lengths were compared.
+            let done = unsafe {
+                match planes.len() {
+                    2 => avx512_transpose::join_planes::<2, true>(exactly(planes), dst),
+                    4 => avx512_transpose::join_planes::<4, true>(exactly(planes), dst),
+                    _ => avx512_transpose::join_planes::<8, true>(exactly(planes), dst),
+                }
+            };
+            let mut rest = [&[][..]; PLANES_MAX];
+            for (rest, plane) in rest.iter_mut().zip(planes) {
+                *rest = &plane[done..];
+            }
+            join_any(&rest[..planes.len()], &mut dst[done * planes.len()..]);
+        }
         _ => join_any(planes, dst),
     }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn exactly<'a, const W: usize>(planes: &[&'a [u8]]) -> [&'a [u8]; W] {
+    planes.try_into().expect("2, 4 or 8 planes")
 }
 
 /// The plain loops, compiled for AVX2.
@@ -103,6 +128,47 @@ fn join_any(planes: &[&[u8]], dst: &mut [u8]) {
             for (i, element) in dst.as_chunks_mut().0.iter_mut().enumerate() {
                 let turned = u64::from_le_bytes(planes.map(|plane| plane[i]));
                 *element = turned.rotate_right(1).to_le_bytes();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The definition.
+    fn turned(element: &[u8]) -> Vec<u8> {
+        let top = |at: usize| element[(at + element.len() - 1) % element.len()] >> 7;
+        let byte = |(at, byte): (usize, &u8)| (byte << 1) | top(at);
+        element.iter().enumerate().map(byte).collect()
+    }
+
+    #[test]
+    fn every_kernel_turns_splits_and_joins_as_the_definition_does() {
+        for (width, elements) in [2, 4, 8]
+            .into_iter()
+            .flat_map(|width| [0, 1, 63, 64, 65, 129, 1000].map(|elements| (width, elements)))
+        {
+            let bytes = (0u32..).take(width * elements);
+            let src: Vec<u8> = bytes
+                .map(|i| (i.wrapping_mul(i + 7) >> 3).to_le_bytes()[0])
+                .collect();
+            let mut expected = vec![vec![]; width];
+            for element in src.chunks(width) {
+                for (plane, byte) in expected.iter_mut().zip(turned(element)) {
+                    plane.push(byte);
+                }
+            }
+            for isa in Isa::available() {
+                let mut planes = vec![vec![0xEE; elements]; width];
+                let mut parts: Vec<_> = planes.iter_mut().map(|plane| &mut plane[..]).collect();
+                split(isa, &src, &mut parts);
+                assert!(planes == expected, "{isa:?}, {width} bytes, {elements}");
+                let mut out = vec![0xEE; src.len()];
+                let parts: Vec<_> = planes.iter().map(|plane| &plane[..]).collect();
+                join(isa, &parts, &mut out);
+                assert!(out == src, "{isa:?}, {width} bytes, {elements}");
             }
         }
     }
