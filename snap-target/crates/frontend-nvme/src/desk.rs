@@ -377,6 +377,7 @@ impl Desk {
             return;
         };
         self.ended.extend(visitor.link.let_go());
+        let of_function = visitor.link.function().is_some().then_some(visitor.port_id);
         match visitor.state {
             State::Handshake => {
                 self.waiting.retain(|(waiting, _)| *waiting != key);
@@ -396,6 +397,10 @@ impl Desk {
                 };
                 self.end_controller(id, why);
             }
+        }
+        drop(visitor);
+        if let Some(port_id) = of_function {
+            self.let_next_in(port_id);
         }
     }
 

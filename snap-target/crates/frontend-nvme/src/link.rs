@@ -110,7 +110,7 @@ pub trait Listener: fmt::Debug {
     /// Its name in [`Ring::next_ready`].
     fn owner_id(&self) -> OwnerId;
 
-    /// Takes in what the ring has for it: the next connection, until there is none. Where there is no room for one more, the host is refused in the way of the
+    /// Takes in what the ring has for it: the next connection, until there is none; that of a function is asked once more when the function has lost its client. Where there is no room for one more, the host is refused in the way of the
     /// transport, and [`LinkError::NoRoom`] says so. An error is one connection's; the listener goes on, after a rest where it must.
     fn next_connection(&mut self, has_room: bool) -> Option<Result<Box<dyn Link>, LinkError>>;
 }

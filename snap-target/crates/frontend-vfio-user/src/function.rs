@@ -6,7 +6,6 @@ mod device;
 mod requests;
 mod traffic;
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -32,6 +31,7 @@ use crate::limits::MESSAGES_A_TURN;
 use crate::pci::ConfigSpace;
 use crate::port::Doorbells;
 use crate::queue::{Queue, Submissions};
+use crate::seat::Seat;
 
 /// What an event of the link's owner belongs to.
 const TAG_SOCKET: u64 = 0;
@@ -84,7 +84,7 @@ pub(crate) struct FunctionLink {
     is_send_timed: bool,
     is_over: bool,
     /// What the listener knows of it.
-    is_used: Rc<Cell<bool>>,
+    seat: Rc<Seat>,
 }
 
 /// What is known of the socket's other end.
@@ -115,7 +115,7 @@ impl FunctionLink {
         stream: UnixStream,
         (subsystem, doorbells): (Nqn, Doorbells),
         limits: &LinkLimits,
-        is_used: Rc<Cell<bool>>,
+        seat: Rc<Seat>,
     ) -> Result<Self, LinkError> {
         let page = match doorbells {
             Doorbells::Rung => None,
@@ -131,10 +131,12 @@ impl FunctionLink {
             limits.transfer_bytes_max,
         );
         let bell = Fd::from(common.bell.try_clone()?);
-        is_used.set(true);
+        let socket = Fd::from(stream);
+        let owner = ring.register()?;
+        seat.take(&socket);
         Ok(Self {
-            owner: ring.register()?,
-            socket: Fd::from(stream),
+            owner,
+            socket,
             bell,
             server: Server::new(device::description(common.page.is_some())),
             subsystem,
@@ -166,7 +168,7 @@ impl FunctionLink {
             sending: None,
             is_send_timed: false,
             is_over: false,
-            is_used,
+            seat,
         })
     }
 
@@ -181,7 +183,7 @@ impl FunctionLink {
 
 impl Drop for FunctionLink {
     fn drop(&mut self) {
-        self.is_used.set(false);
+        self.seat.leave();
         tracing::info!(
             subsystem = self.subsystem.as_str(),
             doorbells = self.doorbells_rung,

@@ -29,6 +29,7 @@ mod limits;
 mod pci;
 mod port;
 mod queue;
+mod seat;
 mod socket;
 mod walk;
 

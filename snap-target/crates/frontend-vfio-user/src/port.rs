@@ -1,6 +1,5 @@
 //! The socket at which a function waits for its client.
 
-use std::cell::Cell;
 use std::net::SocketAddr;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -14,6 +13,7 @@ use reactor::{Fd, OwnerId, Ring, UnixPlace, UnixPort, UnixPortError};
 
 use crate::function::FunctionLink;
 use crate::io_link::NOWHERE;
+use crate::seat::{self, Seat};
 
 /// A function that takes no client yet. The socket's path goes with it.
 #[derive(Debug)]
@@ -75,7 +75,8 @@ impl Bound for VfioUserPort {
             subsystem: self.subsystem,
             doorbells: self.doorbells,
             limits: *limits,
-            is_used: Rc::default(),
+            seat: Rc::default(),
+            next: None,
         }))
     }
 }
@@ -88,8 +89,10 @@ struct Listening {
     subsystem: Nqn,
     doorbells: Doorbells,
     limits: LinkLimits,
-    /// A client has the function.
-    is_used: Rc<Cell<bool>>,
+    /// Its client's place.
+    seat: Rc<Seat>,
+    /// The client after the one that has gone, whose end the function has not taken in yet.
+    next: Option<UnixStream>,
 }
 
 impl Listener for Listening {
@@ -98,27 +101,38 @@ impl Listener for Listening {
     }
 
     fn next_connection(&mut self, has_room: bool) -> Option<Result<Box<dyn Link>, LinkError>> {
-        let socket = self.acceptor.next_socket()?;
-        Some(match has_room {
-            true => self.welcome(socket.into()),
-            false => Err(LinkError::NoRoom),
-        })
+        loop {
+            let waited = self.next.take_if(|_| !self.seat.is_taken());
+            let stream = match waited {
+                Some(stream) => stream,
+                None => self.acceptor.next_socket()?.into(),
+            };
+            if !has_room {
+                return Some(Err(LinkError::NoRoom));
+            }
+            if !self.seat.is_taken() {
+                return Some(self.welcome(stream));
+            }
+            // A client that comes back at once may be here before the end of its last connection is known.
+            let has_place = self.seat.is_left() && self.next.as_ref().is_none_or(seat::has_left);
+            if !has_place {
+                let path = self.path.path().display();
+                let why = format!("the function at {path} has a client: one more is let go");
+                return Some(Err(LinkError::Resources(why)));
+            }
+            self.next = Some(stream);
+        }
     }
 }
 
 impl Listening {
     fn welcome(&self, stream: UnixStream) -> Result<Box<dyn Link>, LinkError> {
-        if self.is_used.get() {
-            let path = self.path.path().display();
-            let why = format!("the function at {path} has a client: one more is let go");
-            return Err(LinkError::Resources(why));
-        }
         let link = FunctionLink::new(
             self.acceptor.ring(),
             stream,
             (self.subsystem.clone(), self.doorbells),
             &self.limits,
-            self.is_used.clone(),
+            self.seat.clone(),
         )?;
         Ok(Box::new(link))
     }

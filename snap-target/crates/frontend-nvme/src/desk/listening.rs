@@ -90,6 +90,14 @@ impl Desk {
         }
     }
 
+    /// A function has lost its client: another one may have waited for that.
+    pub(super) fn let_next_in(&mut self, port_id: u16) {
+        let mut all = self.listeners.iter();
+        if let Some(at) = all.position(|it| it.place.port_id == port_id) {
+            self.accepted(at);
+        }
+    }
+
     fn welcome(&mut self, mut link: Box<dyn Link>, port_id: u16) {
         let owner = link.owner_id();
         let is_function = link.function().is_some();

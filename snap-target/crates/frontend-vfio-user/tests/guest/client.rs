@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -61,25 +61,6 @@ impl Client {
         );
         client.call(1, said.as_bytes(), &[]).unwrap();
         client
-    }
-
-    /// Connects as soon as the function has no other client: the last one's end may not be known yet.
-    pub fn connect_after_another(path: &Path) -> Client {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            let mut client = Client::dial(path);
-            let id = client.send(1, 0, b"\0\0\0\0", &[]);
-            let mut peeked = [0; 1];
-            let socket = client.socket.as_fd();
-            // A byte of the reply, or the end.
-            match rustix::net::recv(socket, &mut peeked, RecvFlags::PEEK) {
-                Ok((1, _)) => {
-                    client.reply(id).unwrap();
-                    return client;
-                }
-                other => assert!(Instant::now() < until, "{other:?}"),
-            }
-        }
     }
 
     /// Connects, and says nothing.

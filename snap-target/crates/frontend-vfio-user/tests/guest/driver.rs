@@ -85,11 +85,6 @@ impl Machine {
         self.guest_of(Client::connect(&self.socket()))
     }
 
-    /// The same after one that is gone.
-    pub fn next_guest(&self) -> Guest {
-        self.guest_of(Client::connect_after_another(&self.socket()))
-    }
-
     fn guest_of(&self, client: Client) -> Guest {
         let mut guest = Guest::new(client);
         if self.doorbells == Doorbells::Polled {

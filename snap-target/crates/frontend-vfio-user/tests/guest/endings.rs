@@ -246,6 +246,33 @@ fn a_function_has_one_client_after_the_other() {
     );
 }
 
+/// A client that comes back before its last connection's end was taken in (SPDK's does) waits for that, and one more is let go. The one reactor has the store
+/// meanwhile, so that it hears of all of them in one turn.
+#[test]
+fn a_client_that_comes_back_at_once_is_let_in() {
+    let (gate, store) = Gate::over_thread(memory());
+    let machine = Machine::start(store, 1);
+    let mut first = machine.running();
+    first.submit(1, transfer(1, 0, 1, DATA, 0));
+    gate.wait_held(1);
+    drop(first);
+    let mut second = Client::dial(&machine.socket());
+    let version = second.send(1, 0, &[0; 4], &[]);
+    let mut third = Client::dial(&machine.socket());
+    gate.open();
+    assert!(third.is_let_go());
+    second.reply(version).unwrap();
+    let mut guest = Guest::new(second);
+    guest.enable();
+    guest.create_pair(1);
+    let read = guest.run(1, transfer(2, 0, 1, DATA, 0));
+    assert_eq!(status(&read), Status::SUCCESS);
+    drop(guest);
+    for _ in 0..200 {
+        drop(machine.guest());
+    }
+}
+
 /// NSSR: both functions of the subsystem are reset, the last write of each first. CSTS.NSSRO says so until it is cleared, and a DEVICE_RESET, which is power-on,
 /// says nothing.
 #[test]

@@ -271,8 +271,8 @@ fn a_function_that_nobody_uses_sleeps() {
     guest.create_pair(1);
     guest.still_works();
     drop(guest);
-    drop(machine.next_guest());
-    wait_asleep(&machine, || drop(machine.next_guest()));
+    drop(machine.guest());
+    wait_asleep(&machine, || drop(machine.guest()));
 }
 
 /// With a store that has its write: the client goes while its queue is polled, the next one waits for the write, and is served.
@@ -291,7 +291,7 @@ fn a_client_goes_away_while_it_is_polled() {
             (0..WORDS).for_each(|at| page.store32(at * 4, value));
         }
         gate.open();
-        let mut next = machine.next_guest();
+        let mut next = machine.guest();
         next.enable();
         next.create_pair(1);
         (0..WORDS).for_each(|at| page.store32(at * 4, 3));
