@@ -98,6 +98,32 @@ fn guest_memory_is_written_but_never_exclusive() {
     assert!(guest.slice(0..1).exclusive().is_none());
 }
 
+/// Wherever it begins, and however long it is: each byte where it belongs, and none beside.
+#[test]
+fn guest_memory_is_written_at_every_place() {
+    const ROOM: u32 = 1024;
+    let memory = Rc::new(Mapping::new(ROOM as usize).unwrap());
+    let source: Vec<u8> = (0..600_u32)
+        .map(|at| (at * 7 + 1).to_le_bytes()[0] | 1)
+        .collect();
+    for at in 0..72_usize {
+        for len in (0..590_u32).step_by(1 + at % 7) {
+            let mut whole = IoBuf::guest_in(&memory, &[(0, ROOM)]).unwrap();
+            let mut part = IoBuf::guest_in(&memory, &[(at, len)]).unwrap();
+            let bytes = &source[at % 5..][..len as usize];
+            let place = at..at + bytes.len();
+            whole.fill(0, whole.len(), 0xA0);
+            assert_eq!(part.copy_from(0, bytes), bytes.len());
+            let mut wanted = vec![0xA0; ROOM as usize];
+            wanted[place.clone()].copy_from_slice(bytes);
+            assert!(whole.to_vec() == wanted, "{len} bytes at {at}");
+            assert_eq!(part.fill(0, bytes.len(), 0x5C), bytes.len());
+            wanted[place].fill(0x5C);
+            assert!(whole.to_vec() == wanted, "{len} bytes at {at}");
+        }
+    }
+}
+
 #[test]
 fn nothing_larger_than_a_segment_is_made() {
     let error = IoBuf::heap(usize::try_from(u32::MAX).unwrap() + 1).unwrap_err();
