@@ -92,9 +92,13 @@ impl CompletionRing {
     #[must_use]
     pub fn resume(base: u64, entries: u32, head: u32, turn: u32) -> Self {
         let mut ring = Self::new(base, entries);
-        ring.head = head % ring.entries;
-        ring.tail = turn % ring.entries;
-        ring.phase = (turn / ring.entries).is_multiple_of(2);
+        ring.head = within(head, ring.entries);
+        // Less than two rounds: no division, which an answer would pay several times.
+        ring.phase = turn < ring.entries;
+        ring.tail = within(
+            turn.saturating_sub(if ring.phase { 0 } else { ring.entries }),
+            ring.entries,
+        );
         ring
     }
 
@@ -142,9 +146,20 @@ impl CompletionRing {
     }
 }
 
+/// A place of a ring of so many entries; it is one as a rule.
+fn within(place: u32, entries: u32) -> u32 {
+    match place < entries {
+        true => place,
+        false => place % entries,
+    }
+}
+
 /// How many entries lie from one index up to another, around the end.
 fn distance(from: u32, to: u32, entries: u32) -> u32 {
-    (to + entries - from) % entries
+    match to >= from {
+        true => to - from,
+        false => to + entries - from,
+    }
 }
 
 /// Status and phase as the last word of an entry has them.
