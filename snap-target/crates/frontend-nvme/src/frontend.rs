@@ -5,6 +5,7 @@ mod awaited;
 #[cfg(feature = "inspection")]
 mod inspection;
 mod orders;
+mod quiet;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -31,6 +32,7 @@ use awaited::Awaited;
 #[cfg(feature = "inspection")]
 pub use inspection::Inside;
 use orders::Pending;
+use quiet::Quiet;
 
 /// One reactor's share of the target; see the crate.
 pub struct Frontend {
@@ -72,6 +74,7 @@ pub struct Frontend {
     /// Requests whose end the desk waits for.
     awaited: Vec<Awaited>,
     stopping: bool,
+    quiet: Quiet,
     /// Another frontend's share of this reactor.
     lodger: Option<Box<dyn Lodger>>,
     /// It has something to do that no event will bring about.
@@ -143,6 +146,7 @@ impl Frontend {
             pending: Vec::new(),
             awaited: Vec::new(),
             stopping: false,
+            quiet: Quiet::default(),
             lodger: None,
             lodger_is_behind: false,
         })
@@ -174,19 +178,19 @@ impl Frontend {
             desk.meet(peers.len(), &self.control);
         }
         while !self.stopping {
-            let until = self
-                .desk
-                .as_ref()
-                .and_then(Desk::deadline)
-                .map(|time| self.clock.instant(time));
             let is_behind = !self.outbox.is_empty()
                 || !self.postponed.is_empty()
                 || self.engine.has_work()
                 || self.desk.as_ref().is_some_and(Desk::is_polling)
                 || self.lodger_is_behind;
-            let wait = if is_behind {
+            if !is_behind {
+                self.quiet.end();
+            }
+            let wait = if is_behind || self.quiet.owes_turn() {
                 Wait::Poll
             } else {
+                let until = self.desk.as_ref().and_then(Desk::deadline);
+                let until = until.map(|time| self.clock.instant(time));
                 Wait::Block { until }
             };
             self.turn(wait)?;
@@ -202,6 +206,10 @@ impl Frontend {
 
     /// Waits for events, and does all that they lead to.
     fn turn(&mut self, wait: Wait) -> Result<(), FrontendError> {
+        if self.quiet.begin(wait, &self.ring) {
+            self.quiet_turn();
+            return Ok(());
+        }
         self.ring.turn(wait)?;
         self.time.begin(self.ring.last_work());
         self.send_outbox();
@@ -533,6 +541,7 @@ impl Frontend {
     }
 
     fn tell_desk(&mut self, message: Message) {
+        self.quiet.end();
         match &mut self.desk {
             Some(desk) => desk.message(message),
             None => self.tell(0, message),
@@ -541,6 +550,7 @@ impl Frontend {
 
     /// Sends a message to a reactor, this one included.
     fn tell(&mut self, reactor: usize, message: Message) {
+        self.quiet.end();
         if reactor == usize::from(self.reactor) {
             return self.message(message);
         }

@@ -296,7 +296,13 @@ impl IoQueue {
                 self.waiting_reads.push_back((slot, range));
                 self.begin_reads(key, engine);
             }
-            Ok(IoCommand::Write(range)) => self.take_data(slot, range.bytes, engine),
+            Ok(IoCommand::Write(range)) => match self.lent(slot, &range, engine) {
+                Some(data) => {
+                    self.link.set_buffer(slot, data);
+                    self.write(slot, range, key, engine);
+                }
+                None => self.take_data(slot, range.bytes, engine),
+            },
             Ok(command) => self.begin_other(slot, command, key, engine),
             Err(status) => self.fail(slot, status, None),
         }
@@ -360,6 +366,18 @@ impl IoQueue {
             Ok(buf) => self.link.set_buffer(slot, buf),
             Err(_) => self.fail(slot, Status::INTERNAL_ERROR, None),
         }
+    }
+
+    /// A write's data where the host has them, for a store that has read them when it has taken the request: no copy of ours, and nothing of the host's
+    /// memory is kept for long.
+    fn lent(&mut self, slot: Slot, range: &BlockRange, engine: &Engine) -> Option<IoBuf> {
+        let info = self.namespaces.get(range.nsid)?;
+        let segments_max = engine.lent_segments_max(NamespaceKey::from_bits(info.handle));
+        if segments_max == 0 {
+            return None;
+        }
+        let data = self.link.lend(slot, range.bytes)?;
+        (data.segments().len() <= segments_max).then_some(data)
     }
 
     fn write(&mut self, slot: Slot, range: BlockRange, key: Key, engine: &mut Engine) {

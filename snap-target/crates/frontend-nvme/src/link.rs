@@ -243,6 +243,13 @@ pub trait Link: fmt::Debug {
         Ok(None)
     }
 
+    /// Of a write that begins: its data, where they lie in the host's memory and a store may read them there. None where they are to be asked for
+    /// ([`Link::request_data`], which also says what is wrong with the place).
+    fn lend(&mut self, slot: Slot, bytes: u32) -> Option<IoBuf> {
+        let _ = (slot, bytes);
+        None
+    }
+
     /// The PCIe function whose admin queue this is; none of a queue that came over a fabric. A function's controller is made as its link comes in: no
     /// Connect follows.
     fn function(&mut self) -> Option<&mut dyn Function> {

@@ -232,6 +232,10 @@ impl Link for IoLink {
         None
     }
 
+    fn lend(&mut self, slot: Slot, bytes: u32) -> Option<IoBuf> {
+        self.queue.lend(slot, bytes)
+    }
+
     fn place(&mut self, slot: Slot, bytes: u32) -> Result<Option<IoBuf>, Status> {
         self.queue.place(slot, bytes)
     }

@@ -161,6 +161,8 @@ pub(crate) struct Queue {
     held: VecDeque<(Cid, Completion)>,
     /// Of the command whose data are being moved.
     pieces: Vec<Piece>,
+    /// Where a read that began in this turn has its data go.
+    placed: Option<(Slot, IoBuf)>,
     /// Of commands whose data go by messages.
     moves: Moves,
     owed: Ledger,
@@ -201,6 +203,7 @@ impl Queue {
             events: VecDeque::new(),
             held: VecDeque::new(),
             pieces: Vec::with_capacity(pieces_max(transfer_bytes_max).max(DESCRIPTORS_MAX.into())),
+            placed: None,
             moves: Moves::default(),
             owed: Ledger::default(),
             wire: Wire::default(),
@@ -238,6 +241,7 @@ impl Queue {
             }
         }
         self.forget_moves();
+        self.placed = None;
         // Those that nobody has heard of are not answered either.
         for event in std::mem::take(&mut self.events) {
             if let LinkEvent::Command { slot }
@@ -271,6 +275,7 @@ impl Queue {
         if self.sight.refresh() {
             // Doorbells may be elsewhere in memory, or may have been nowhere meanwhile.
             self.looking.told = None;
+            self.placed = None;
         }
     }
 
@@ -426,7 +431,7 @@ impl Queue {
         }
         // Its data are not waited for any more.
         self.moves.remove(slot);
-        self.events.retain(|event| !matches!(event, LinkEvent::DataReady { slot: of } | LinkEvent::DataFailed { slot: of, .. } if *of == slot));
+        self.forget_data_events(slot);
         if stage == Stage::Forgotten {
             self.owed.settle(slot);
             return self.release(slot);
@@ -441,6 +446,13 @@ impl Queue {
             }
         } else {
             self.answer(slot, completion);
+        }
+    }
+
+    /// Whoever waits for the data of a command that the host sends is told of them no more.
+    fn forget_data_events(&mut self, slot: Slot) {
+        if self.command(slot).direction() == Direction::HostToController {
+            self.events.retain(|event| !matches!(event, LinkEvent::DataReady { slot: of } | LinkEvent::DataFailed { slot: of, .. } if *of == slot));
         }
     }
 
@@ -479,6 +491,8 @@ impl Queue {
     /// Posts what there is room for now, and tells the guest of what was posted since it was last told.
     pub(crate) fn settle(&mut self) {
         self.refresh();
+        // Nothing of the guest's memory is kept beyond the turn.
+        self.placed = None;
         self.fetches_left = FETCHES_A_TURN;
         self.post();
         self.tell(true);

@@ -46,6 +46,8 @@ pub(crate) struct Attached {
     pub(crate) answer_bytes: usize,
     /// A store has work of its own.
     pub(crate) polled_when_idle: bool,
+    /// Segments of a write's data that may lie in memory which others change; 0: none may.
+    pub(crate) lent_segments_max: usize,
     /// Requests that have not been answered.
     pub(crate) requests: usize,
     /// It takes no more of them.
@@ -78,6 +80,7 @@ impl Attached {
             chains: chains(namespace, &row),
             row,
             polled_when_idle: stores.iter().any(polled_when_idle),
+            lent_segments_max: lent_segments_max(namespace),
             stores: stores
                 .iter()
                 .map(|store| store.open_handle(ring))
@@ -251,6 +254,21 @@ impl Parked {
             let at = queue.iter().position(|parked| *parked == slot);
             at.and_then(|at| queue.remove(at)).is_some()
         })
+    }
+}
+/// Of a raw namespace whose store has read what it takes when it has taken it, and so keeps nothing of a host's memory.
+fn lent_segments_max(namespace: &Namespace) -> usize {
+    match &namespace.backing {
+        Backing::Raw(store) => {
+            let limits = store.limits();
+            let is_at_once = limits.guest_memory && limits.cancel_bound_ms == Some(0);
+            if is_at_once {
+                limits.segments_max as usize
+            } else {
+                0
+            }
+        }
+        Backing::View { .. } | Backing::Mixed(_) => 0,
     }
 }
 

@@ -159,6 +159,14 @@ impl Engine {
         held_bytes == 0 || held_bytes + u64::from(bytes) <= left
     }
 
+    /// Most segments of a write's data that are a view of memory which others change: its store has read them when it has taken them, and keeps none of it.
+    /// 0: it takes no such views.
+    #[must_use]
+    pub fn lent_segments_max(&self, key: NamespaceKey) -> usize {
+        let found = self.attached.find(key);
+        found.map_or(0, |index| self.attached[index].lent_segments_max)
+    }
+
     /// Who may do what with a namespace; none where it is not attached.
     #[must_use]
     pub fn access(&self, key: NamespaceKey) -> Option<&AccessGate> {

@@ -173,6 +173,14 @@ impl Core {
         Ok(turn)
     }
 
+    /// See [`super::Ring::has_news`].
+    pub(super) fn has_news(&mut self) -> bool {
+        !self.uring.completion().is_empty()
+            || self.needs_enter()
+            || self.wake.is_notified()
+            || self.inboxes.waiting() > 0
+    }
+
     fn has_work(&self, turn: &Turn) -> bool {
         turn.events > 0 || turn.notified || self.inboxes.waiting() > 0
     }

@@ -413,6 +413,12 @@ impl Ring {
         self.inner.core.borrow_mut().turn(wait)
     }
 
+    /// Whether a turn would bring or hand over something, timers apart: a few loads.
+    #[must_use]
+    pub fn has_news(&self) -> bool {
+        self.inner.core.borrow_mut().has_news()
+    }
+
     /// The next owner whose inbox got events since it was last named. Take all its events ([`Owner::next_event`]) before the next turn.
     #[must_use]
     pub fn next_ready(&self) -> Option<OwnerId> {
