@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use transforms::{
     Chain, Decoder, ElementType, Encoded, IdCounts, Isa, LossMeter, OutSegments, PackedWindow,
-    RankTable, Scratch, ViewChain,
+    RankTable, RowMaxima, Scales, Scratch, TableKind, ViewChain,
 };
 
 const MIB: usize = 1 << 20;
@@ -240,6 +240,8 @@ impl Bench {
         }
         for wide in [F32, Bf16] {
             self.float_chain(wide, "q8_0", fill_groups);
+            self.float_chain(wide, "int8:1024", fill_rows);
+            self.scales(wide);
         }
         self.loss(F32, Bf16);
         self.loss(F64, F32);
@@ -250,6 +252,11 @@ impl Bench {
         let chain = Chain::parse(narrow, source)
             .unwrap()
             .with_isa(self.options.isa);
+        let elements = self.memory.wide.len() / source.bytes();
+        let chain = match chain.table_kind() {
+            Some(TableKind::Scales) => chain.with_table(scales(elements / 1024)).unwrap(),
+            _ => chain,
+        };
         let names = [
             format!("{source} -> {narrow}"),
             format!("{narrow} -> {source}"),
@@ -279,6 +286,27 @@ impl Bench {
         let cached = CACHED_BYTES.map(|bytes| in_cache(&wide[..bytes], &mut out[..bytes], present));
         row.print(&names[1], &cached);
         assert!(wide == out, "{narrow}: presented something else");
+    }
+
+    /// Finding the scales of rows: what packing them reads the input for before.
+    fn scales(&mut self, source: ElementType) {
+        let name = format!("scales of int8:1024 of {source}");
+        if !self.wanted(&name) {
+            return;
+        }
+        let chain = Chain::parse("int8:1024", source)
+            .unwrap()
+            .with_isa(self.options.isa);
+        fill_numbers(self.memory.wide, source);
+        let Memory { wide, out, .. } = &mut self.memory;
+        let find = |wide: &[u8], _: &mut [u8]| {
+            let mut maxima = RowMaxima::new(&chain).unwrap();
+            maxima.add(wide).unwrap();
+            std::hint::black_box(maxima.scales().unwrap());
+        };
+        let row = alternate(self.rounds, wide.len(), wide, out, find);
+        let cached = CACHED_BYTES.map(|bytes| in_cache(&wide[..bytes], &mut out[..bytes], find));
+        row.print(&name, &cached);
     }
 
     /// Measuring what rounding does.
@@ -646,6 +674,23 @@ fn fill_groups(groups: &mut [u8]) {
         group[..2].copy_from_slice(&scale.to_le_bytes());
         group[2] = 127;
     }
+}
+
+/// Fills `rows` with multiples of every kind.
+fn fill_rows(rows: &mut [u8]) {
+    for (index, steps) in rows.iter_mut().enumerate() {
+        #[allow(clippy::cast_possible_truncation)] // any will do, but -128
+        let any = (index as u8).wrapping_mul(89);
+        *steps = any | 1;
+    }
+}
+
+/// So many scales, powers of two, so that bf16 holds all multiples, too.
+fn scales(rows: usize) -> Arc<Scales> {
+    let scales = [1.0f32, 0.0625, 8.0, 0.001_953_125];
+    let scales = scales.iter().cycle().take(rows);
+    let bytes: Vec<u8> = scales.flat_map(|it| it.to_le_bytes()).collect();
+    Arc::new(Scales::parse(&bytes).unwrap())
 }
 
 /// Presents all of `packed`, from the first element on, as far as `out` goes.

@@ -1,6 +1,7 @@
 //! The stored chain: how a source was encoded. Element steps first, then block steps.
 
 mod by_table;
+mod elements;
 
 use std::fmt;
 use std::ops::Range;
@@ -11,9 +12,9 @@ use crate::TransformError;
 use crate::contract::Contract;
 use crate::element::{ElementType, Packing, ValueRange};
 use crate::encoder;
-use crate::kernels::{Isa, q8};
-use crate::rank_table::RankTable;
+use crate::kernels::Isa;
 use crate::registry::{self, BlockTransform, Geometry, Kind, Layout, Step, TableTransform};
+use crate::scales::Table;
 use crate::scratch::{BlockTimes, Contexts, Scratch, sized};
 
 /// The most steps in a chain.
@@ -27,12 +28,12 @@ pub const FRAME_BYTES_MAX: u64 = 16 << 20;
 /// A stored chain: immutable, typed, cheap to clone.
 ///
 /// Written `STEP+STEP...`: element steps (`u16`, `bitpack:17`), then block steps (`shuffle` or `rank`, then at most one of `lz4`, `lz4hc:9`,
-/// `zstd:3`). `none` is the chain without steps. A chain with `rank` encodes and decodes once it has its [table](Chain::with_table).
+/// `zstd:3`). `none` is the chain without steps. A chain with `rank` or `int8` encodes and decodes once it has its [table](Chain::with_table).
 #[derive(Clone)]
 pub struct Chain {
     inner: Arc<Inner>,
     /// Of the step that takes one.
-    table: Option<Arc<RankTable>>,
+    table: Option<Table>,
     /// Whose kernels run.
     isa: Isa,
 }
@@ -54,9 +55,6 @@ struct Block {
     parameter: u32,
     packed_bits: u32,
 }
-
-/// Source bytes that are rounded and widened at a time: whole elements of every type, and whole groups.
-const READ_BACK_BYTES: usize = 8192;
 
 /// What [`Chain::encode_frame`] made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -171,6 +169,12 @@ impl Chain {
         by_table.is_some() || reorder.is_some() || compress.is_some()
     }
 
+    /// Whether frames may be shorter than their packed form: then one that would not be is its packed form.
+    #[must_use]
+    pub fn shrinks(&self) -> bool {
+        self.inner.by_table.is_some() || self.inner.compress.is_some()
+    }
+
     /// How elements lie after the element steps.
     #[must_use]
     pub fn packing(&self) -> Packing {
@@ -190,6 +194,7 @@ impl Chain {
             Packing::Whole(packed) => Contract::of(self.source(), packed),
             Packing::Bits(_) => Contract::Lossless,
             Packing::Q8_0 => Contract::of_q8_0(self.source()),
+            Packing::Int8 { row_elements } => Contract::of_int8(self.source(), row_elements),
         }
     }
 
@@ -231,15 +236,31 @@ impl Chain {
         self.packed_bytes(elements)
     }
 
-    /// Encodes one frame: whole elements of the source type in `src`, into the front of `dst`. Checked: a value that does not
-    /// fit is an error with its index in `src`. Groups of elements that share a scale begin with the frame.
+    /// As [`encode_frame_at`](Chain::encode_frame_at), of the first frame of a stream: of most chains there is no difference.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn encode_frame(
+        &self,
+        src: &[u8],
+        scratch: &mut Scratch,
+        dst: &mut [u8],
+    ) -> Result<Encoded, TransformError> {
+        self.encode_frame_at(0, src, scratch, dst)
+    }
+
+    /// Encodes one frame, which begins with element `first` of its stream: whole elements of the source type in `src`, into the front of `dst`.
+    /// Checked: a value that does not fit is an error with its index in `src`. Groups of elements that share a scale begin with the frame, rows
+    /// with the stream.
     ///
     /// A frame that the compressor would not shrink is stored as its packed bytes; a reader knows it by its length.
     ///
     /// # Errors
-    /// [`OutOfRange`](TransformError::OutOfRange), [`Unscalable`](TransformError::Unscalable), or a `src` or `dst` of the wrong size.
-    pub fn encode_frame(
+    /// [`OutOfRange`](TransformError::OutOfRange), [`Unscalable`](TransformError::Unscalable), [`BeyondScale`](TransformError::BeyondScale), or a
+    /// `src` or `dst` of the wrong size.
+    pub fn encode_frame_at(
         &self,
+        first: u64,
         src: &[u8],
         scratch: &mut Scratch,
         dst: &mut [u8],
@@ -268,8 +289,7 @@ impl Chain {
         let packed_len = dst.len();
         let isa = self.isa;
         if !self.is_framed() {
-            let range = encoder::encode(isa, inner.source, &inner.layout, src, dst)
-                .map_err(|refused| inner.refused(refused))?;
+            let range = self.pack(first, src, dst)?;
             return Ok(Encoded {
                 stored_bytes: packed_len,
                 range,
@@ -280,8 +300,7 @@ impl Chain {
             (src, encoder::range(isa, inner.source, src))
         } else {
             let packed = sized(&mut scratch.packed, packed_len);
-            let range = encoder::encode(isa, inner.source, &inner.layout, src, packed)
-                .map_err(|refused| inner.refused(refused))?;
+            let range = self.pack(first, src, packed)?;
             (packed, range)
         };
         let contexts = &mut scratch.contexts;
@@ -307,56 +326,6 @@ impl Chain {
             stored_bytes,
             range,
         })
-    }
-
-    /// What a reader gets of whole elements in `src`, into `dst`, which is as long: the same bytes, unless the chain rounds. Groups of
-    /// elements that share a scale begin with `src`.
-    ///
-    /// # Errors
-    /// Bytes that end inside an element, a destination that is shorter or longer, or [`Unscalable`](TransformError::Unscalable).
-    pub fn read_back(&self, src: &[u8], dst: &mut [u8]) -> Result<(), TransformError> {
-        let source = self.source();
-        if !src.len().is_multiple_of(source.bytes()) {
-            return Err(TransformError::PartialElement {
-                bytes: src.len(),
-                element: source,
-            });
-        }
-        if src.len() != dst.len() {
-            return Err(TransformError::DestinationTooSmall {
-                needed: src.len() as u64,
-                available: dst.len() as u64,
-            });
-        }
-        if !self.contract().is_lossy() {
-            dst.copy_from_slice(src);
-            return Ok(());
-        }
-        // In the cache. A packed element is shorter than the source's: of q8_0 at most 34 bytes for 64.
-        let mut tile = [0; READ_BACK_BYTES];
-        let parts = src
-            .chunks(READ_BACK_BYTES)
-            .zip(dst.chunks_mut(READ_BACK_BYTES));
-        for (part, (src, dst)) in parts.enumerate() {
-            let elements = (src.len() / source.bytes()) as u64;
-            let packed_bytes = usize::try_from(self.packed_bytes(elements)).unwrap_or(usize::MAX);
-            let rounded = &mut tile[..packed_bytes];
-            match self.packing() {
-                Packing::Whole(packed) => {
-                    encoder::convert_floats(self.isa, source, packed, src, rounded);
-                    encoder::convert_floats(self.isa, packed, source, rounded, dst);
-                }
-                Packing::Q8_0 => {
-                    let first = (part * READ_BACK_BYTES / source.bytes()) as u64;
-                    encoder::encode_q8_0(self.isa, source, src, rounded)
-                        .map_err(|refused| self.inner.refused(refused.behind(first)))?;
-                    let presented = q8::present(self.isa, (source, source), rounded, 0, dst);
-                    debug_assert_eq!(presented, Ok(()), "scales are finite, or were refused");
-                }
-                Packing::Bits(_) => dst.copy_from_slice(src),
-            }
-        }
-        Ok(())
     }
 
     /// Undoes the block steps: `stored`, hostile input, is one stored frame; `packed.len()` is the exact packed length expected.
@@ -485,23 +454,6 @@ impl Inner {
             }
         }
         Ok(())
-    }
-
-    /// The error for a value that some element step did not take: names the first that did not.
-    fn refused(&self, refused: encoder::Refused) -> TransformError {
-        let (index, value) = match refused {
-            encoder::Refused::Integer { index, value } => (index, value),
-            encoder::Refused::Number { index, bits } => {
-                return TransformError::Unscalable { index, bits };
-            }
-        };
-        let unfit = |packing: &&Packing| packing.range().is_none_or(|r| !r.contains(value));
-        let target = self.packings.iter().find(unfit);
-        TransformError::OutOfRange {
-            index,
-            value,
-            target: *target.unwrap_or(&self.layout.packing),
-        }
     }
 }
 

@@ -22,9 +22,9 @@ pub struct Quantization {
     pub group_elements: u64,
     /// Half a step, what the scale loses as an f16, what arithmetic loses, and what rounding to the source's type does.
     pub of_largest: f64,
-    /// What a subnormal scale loses.
+    /// What a subnormal scale loses, or one that is 0.
     pub absolute: f64,
-    /// Numbers of this magnitude and larger are refused, as are infinities and NaNs.
+    /// Numbers of this magnitude and larger are refused, as are NaNs.
     pub below: f64,
 }
 
@@ -78,6 +78,24 @@ impl Contract {
             of_largest: of_largest + relative * (1.0 + of_largest),
             absolute: subnormal * (1.0 + relative) + absolute,
             below: f64::from(q8::UNSCALABLE_FROM),
+        })
+    }
+
+    /// Of `int8`, read back in the type that it was made of.
+    pub(crate) fn of_int8(source: ElementType, row_elements: u32) -> Contract {
+        // With d = a / 127: half a step is d / 2, and five roundings of f32 on the way are less than 2^-21.
+        let (relative, absolute) = match Contract::of(ElementType::F32, source) {
+            Contract::Rounded(rounding) => (rounding.relative, rounding.absolute),
+            _ => (0.0, 0.0),
+        };
+        let of_largest = 0.5 / 127.0 + 2f64.powi(-21);
+        // Rows below it have no scale, and are zeros.
+        let unscaled = 127.0 * 2f64.powi(-128);
+        Contract::Quantized(Quantization {
+            group_elements: row_elements.into(),
+            of_largest: of_largest + relative * (1.0 + of_largest),
+            absolute: unscaled + absolute,
+            below: f64::INFINITY,
         })
     }
 

@@ -9,8 +9,9 @@ use crate::TransformError;
 use crate::chain::Chain;
 use crate::element::{ElementType, Packing, ValueRange};
 use crate::kernels::{
-    BLOCK_ELEMENTS, Isa, convert, floats, pack, place::Place, q8, reference, widen,
+    BLOCK_ELEMENTS, Isa, convert, floats, pack, place::Place, q8, reference, rows, widen,
 };
+use crate::scales::ScaledRows;
 use crate::segments::OutSegments;
 use crate::view::ViewChain;
 
@@ -34,7 +35,7 @@ pub struct Decoder {
 }
 
 /// What is done to packed elements.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 enum Work {
     /// Integers are converted, and this decides whether a value is accepted.
     Integers(Check),
@@ -44,6 +45,10 @@ enum Work {
     Groups(ElementType, ElementType),
     /// Floating point of this type becomes groups with a scale. Every number must have one.
     Quantized(ElementType),
+    /// Rows with a scale become floating point of the source's type, the first, and that is converted to the second.
+    Rows(ScaledRows, ElementType, ElementType),
+    /// Rows with a scale become floating point of the source's type, and that becomes groups with one.
+    Regrouped(ScaledRows, ElementType),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -101,6 +106,11 @@ impl Decoder {
             (_, None, Packing::Whole(to)) if to.is_integer() => return Err(foreign),
             (Packing::Whole(packed), None, Packing::Whole(to)) => Some(Work::Floats(packed, to)),
             (Packing::Q8_0, None, Packing::Whole(to)) => Some(Work::Groups(stored.source(), to)),
+            (Packing::Int8 { .. }, None, to) => match (ScaledRows::of(stored)?, to) {
+                (Some(rows), Packing::Whole(to)) => Some(Work::Rows(rows, stored.source(), to)),
+                (Some(rows), Packing::Q8_0) => Some(Work::Regrouped(rows, stored.source())),
+                _ => return Err(foreign),
+            },
             (Packing::Whole(packed), None, Packing::Q8_0) => Some(Work::Quantized(packed)),
             _ => return Err(foreign),
         };
@@ -147,15 +157,29 @@ impl Decoder {
         u64::try_from(start).unwrap_or(u64::MAX)..u64::try_from(end).unwrap_or(u64::MAX)
     }
 
-    /// Decodes the presented bytes `presented` (counted from the start of the frame; the ends may fall inside an element) out of
-    /// `packed`, and writes them to `out`, which moves on behind them.
+    /// As [`expand_at`](Decoder::expand_at), of the first frame of a stream: of most chains there is no difference.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn expand(
+        &self,
+        packed: PackedWindow<'_>,
+        presented: Range<u64>,
+        out: &mut OutSegments<'_>,
+    ) -> Result<(), TransformError> {
+        self.expand_at(0, packed, presented, out)
+    }
+
+    /// Decodes the presented bytes `presented` (counted from the start of the frame, which is element `frame_first` of its stream; the ends may fall
+    /// inside an element) out of `packed`, and writes them to `out`, which moves on behind them.
     ///
     /// # Errors
     /// [`OutsideProven`](TransformError::OutsideProven), [`OutOfRange`](TransformError::OutOfRange), [`BadScale`](TransformError::BadScale) and
     /// [`Unscalable`](TransformError::Unscalable) with the first such element of the frame, after some of the destination may have been written; a
-    /// window or a destination that is too small, before.
-    pub fn expand(
+    /// window or a destination that is too small, and elements behind the rows that have [scales](TransformError::Scales), before.
+    pub fn expand_at(
         &self,
+        frame_first: u64,
         packed: PackedWindow<'_>,
         presented: Range<u64>,
         out: &mut OutSegments<'_>,
@@ -177,9 +201,16 @@ impl Decoder {
             return Ok(());
         };
 
+        if let Work::Rows(scaled, ..) | Work::Regrouped(scaled, _) = work {
+            let (unit_bytes, unit_elements) =
+                (self.presented.unit_bytes(), self.presented.unit_elements());
+            let end = presented.end.div_ceil(unit_bytes);
+            scaled.check(frame_first, end.saturating_mul(unit_elements))?;
+        }
         let mut cursor = Cursor {
             decoder: self,
             work,
+            frame_first,
             bytes,
             first_byte: needed.start,
             at: presented.start,
@@ -229,6 +260,8 @@ impl<'a> PackedWindow<'a> {
 struct Cursor<'a> {
     decoder: &'a Decoder,
     work: &'a Work,
+    /// The element of the stream that the frame begins with.
+    frame_first: u64,
     bytes: &'a [u8],
     /// Where `bytes` starts in the packed form.
     first_byte: u64,
@@ -257,7 +290,7 @@ impl Cursor<'_> {
         while count > 0 {
             let first = self.at / size as u64;
             let block = match self.work {
-                Work::Quantized(_) => BLOCK_ELEMENTS / q8::GROUP_ELEMENTS,
+                Work::Quantized(_) | Work::Regrouped(..) => BLOCK_ELEMENTS / q8::GROUP_ELEMENTS,
                 // Blocks end at multiples of 8 elements, so that only the first may start inside a byte.
                 _ => BLOCK_ELEMENTS - (first % 8) as usize,
             };
@@ -310,7 +343,48 @@ impl Cursor<'_> {
                 unsafe { q8::quantize_at(isa, *from, src, place) }
                     .map_err(|refused| unscalable(first, refused))
             }
+            Work::Rows(scaled, source, to) => {
+                let types = (*source, *to);
+                let src = &self.packed_from(first).0[..count];
+                let first = self.frame_first + first;
+                // SAFETY: as above.
+                unsafe { rows::expand(isa, types, scaled.rows(), first, src, place) };
+                Ok(())
+            }
+            Work::Regrouped(scaled, source) => {
+                let mut tile = [0; 4 * BLOCK_ELEMENTS];
+                let numbers = self.regrouped(scaled, *source, first, count, &mut tile);
+                // SAFETY: as above; there are so many groups of them.
+                unsafe { q8::quantize_at(isa, *source, numbers, place) }
+                    .map_err(|refused| unscalable(first, refused))
+            }
         }
+    }
+
+    /// The numbers of `count` presented groups from group `first` on, of rows, in a tile.
+    fn regrouped<'b>(
+        &self,
+        scaled: &ScaledRows,
+        source: ElementType,
+        first: u64,
+        count: usize,
+        tile: &'b mut [u8],
+    ) -> &'b [u8] {
+        let elements = count * q8::GROUP_ELEMENTS;
+        let first = first * q8::GROUP_ELEMENTS as u64;
+        let packed = &self.packed_from(first).0[..elements];
+        let numbers = &mut tile[..elements * source.bytes()];
+        let types = (source, source);
+        let first = self.frame_first + first;
+        rows::present(
+            self.decoder.isa,
+            types,
+            scaled.rows(),
+            first,
+            packed,
+            numbers,
+        );
+        numbers
     }
 
     /// The packed numbers of `count` presented groups from group `first` on.
@@ -363,7 +437,7 @@ impl Cursor<'_> {
                 }
                 seen.unwrap_or(check.target)
             }
-            Packing::Q8_0 => unreachable!("it has no integers"),
+            Packing::Q8_0 | Packing::Int8 { .. } => unreachable!("they have no integers"),
         }
     }
 
@@ -394,6 +468,18 @@ impl Cursor<'_> {
             Work::Quantized(from) => {
                 let src = self.numbers(*from, index, 1);
                 q8::quantize(isa, *from, src, &mut unit)
+                    .map_err(|refused| unscalable(index, refused))?;
+            }
+            Work::Rows(scaled, source, to) => {
+                let packed = &self.packed_from(index).0[..1];
+                let types = (*source, *to);
+                let first = self.frame_first + index;
+                rows::present(isa, types, scaled.rows(), first, packed, &mut unit[..size]);
+            }
+            Work::Regrouped(scaled, source) => {
+                let mut tile = [0; 4 * q8::GROUP_ELEMENTS];
+                let numbers = self.regrouped(scaled, *source, index, 1, &mut tile);
+                q8::quantize(isa, *source, numbers, &mut unit)
                     .map_err(|refused| unscalable(index, refused))?;
             }
         }

@@ -230,7 +230,8 @@ impl fmt::Display for ValueRange {
     }
 }
 
-/// How elements lie, stored or presented: whole little-endian elements of a type, fields of `K` bits, or groups that share a scale.
+/// How elements lie, stored or presented: whole little-endian elements of a type, fields of `K` bits, or groups and rows that share a
+/// scale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Packing {
     /// Element `e` is the bytes `[e * size, (e + 1) * size)`, little-endian.
@@ -239,6 +240,11 @@ pub enum Packing {
     Bits(u32),
     /// Groups of 32 elements, each 34 bytes: their scale as f16, then an i8 for each. A last group that is not full is as long.
     Q8_0,
+    /// An i8 for each element, in rows whose scales lie elsewhere.
+    Int8 {
+        /// Elements of a row.
+        row_elements: u32,
+    },
 }
 
 impl Packing {
@@ -246,7 +252,7 @@ impl Packing {
     #[must_use]
     pub fn unit_elements(self) -> u64 {
         match self {
-            Packing::Whole(_) | Packing::Bits(_) => 1,
+            Packing::Whole(_) | Packing::Bits(_) | Packing::Int8 { .. } => 1,
             Packing::Q8_0 => GROUP_ELEMENTS as u64,
         }
     }
@@ -259,6 +265,7 @@ impl Packing {
             Packing::Bits(bits) => bits,
             #[allow(clippy::cast_possible_truncation)] // 272
             Packing::Q8_0 => 8 * GROUP_BYTES as u32,
+            Packing::Int8 { .. } => 8,
         }
     }
 
@@ -289,7 +296,7 @@ impl Packing {
         match self {
             Packing::Whole(element) => element.range(),
             Packing::Bits(bits) => Some(ValueRange::of_bits(bits)),
-            Packing::Q8_0 => None,
+            Packing::Q8_0 | Packing::Int8 { .. } => None,
         }
     }
 }
@@ -301,6 +308,7 @@ impl fmt::Display for Packing {
             Packing::Bits(1) => write!(f, "1 bit"),
             Packing::Bits(bits) => write!(f, "{bits} bits"),
             Packing::Q8_0 => f.write_str("q8_0"),
+            Packing::Int8 { row_elements } => write!(f, "int8:{row_elements}"),
         }
     }
 }

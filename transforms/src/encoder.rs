@@ -52,6 +52,7 @@ pub(crate) fn encode(
     let Some(allowed) = layout.range else {
         match layout.packing {
             Packing::Q8_0 => encode_q8_0(isa, source, src, dst)?,
+            Packing::Int8 { .. } => unreachable!("the chain has the scales"),
             packing => encode_floats(isa, source, packing, src, dst),
         }
         return Ok(None);
@@ -154,7 +155,7 @@ unsafe fn encode_block(
             return unsafe { convert::convert(isa, source, element.bytes(), src, place, count) };
         }
         Packing::Bits(bits) => bits,
-        Packing::Q8_0 => unreachable!("it has no integers"),
+        Packing::Q8_0 | Packing::Int8 { .. } => unreachable!("they have no integers"),
     };
     if pack::packs(isa, source.bytes()) {
         // SAFETY: passed on to the caller.

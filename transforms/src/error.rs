@@ -49,6 +49,37 @@ pub enum TransformError {
         bits: u32,
     },
 
+    /// A number that no row has a scale for: infinite, or none.
+    #[error(
+        "element {index} is {}, and int8 takes finite numbers; store it as it is, or as bf16",
+        f32::from_bits(*.bits)
+    )]
+    NotFinite {
+        /// The first such element.
+        index: u64,
+        /// Its bits, as f32.
+        bits: u32,
+    },
+
+    /// A number that is too large for the scale of its row.
+    #[error(
+        "element {index} is {}, and the scale of its row is too small for it: it was made of other elements",
+        f32::from_bits(*.bits)
+    )]
+    BeyondScale {
+        /// The first such element.
+        index: u64,
+        /// Its bits, as f32.
+        bits: u32,
+    },
+
+    /// Bytes that are no scales, or the scales of other rows.
+    #[error("not the scales of int8: {why}")]
+    Scales {
+        /// The rule.
+        why: String,
+    },
+
     /// A stored scale that is infinite or no number: the store does not hold what was packed.
     #[error(
         "the elements from {index} on have a scale that is no finite number ({bits:#06x}): the stored bytes are not what was packed"

@@ -6,7 +6,7 @@
 //! in one pass, straight into the reader's memory segments.
 //!
 //! Contract: pure functions, no allocation per frame after warm-up. Narrowing integers is checked, when packing and again when reading:
-//! what does not fit is an error with its place, never a truncation. Narrowing floating point rounds, and `q8_0` quantizes: [`Chain::contract`] says
+//! what does not fit is an error with its place, never a truncation. Narrowing floating point rounds, and `q8_0` and `int8` quantize: [`Chain::contract`] says
 //! by how much at most, [`LossMeter`] measures it. Decoders take hostile input: they return an error or fill
 //! exactly what they were given, and never panic. Destination memory is written once and never read back, except by block
 //! codecs, which therefore get private memory.
@@ -29,6 +29,7 @@ mod kernels;
 mod loss;
 mod rank_table;
 mod registry;
+mod scales;
 mod scratch;
 mod segments;
 mod view;
@@ -46,6 +47,7 @@ pub use registry::{
     BlockTransform, Descriptor, ElementTransform, Geometry, Layout, Parameter, Step,
     TableTransform, Transform, TransformId, descriptors,
 };
+pub use scales::{ROWS_MAX, RowMaxima, Scales, Table, TableKind};
 pub use scratch::{BlockTimes, Contexts, Scratch};
 pub use segments::{OutSegments, RawSegment};
 pub use view::ViewChain;

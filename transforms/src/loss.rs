@@ -4,7 +4,8 @@
 
 use crate::chain::Chain;
 use crate::element::{ElementType, Packing};
-use crate::kernels::{Isa, floats, place::Place, q8};
+use crate::kernels::{Isa, floats, place::Place, q8, rows};
+use crate::scales::ScaledRows;
 use crate::view::ViewChain;
 use crate::{Contract, TransformError};
 
@@ -29,6 +30,8 @@ pub struct LossMeter {
     source: ElementType,
     packed: Packing,
     presented: Packing,
+    /// Of `int8`.
+    scaled: Option<ScaledRows>,
     contract: Contract,
     isa: Isa,
     tile: Box<Tile>,
@@ -137,10 +140,10 @@ impl std::fmt::Debug for Tile {
 }
 
 impl LossMeter {
-    /// For elements of the chain's source.
+    /// For elements of the chain's source, from the first of its stream on.
     ///
     /// # Errors
-    /// A view of another type.
+    /// A view of another type; a chain without the scales that it needs.
     pub fn new(stored: &Chain, view: &ViewChain) -> Result<LossMeter, TransformError> {
         let source = stored.source();
         let contract = match (stored.contract(), view.contract()) {
@@ -151,6 +154,7 @@ impl LossMeter {
             source,
             packed: stored.packing(),
             presented: view.presented(source)?,
+            scaled: ScaledRows::of(stored)?,
             contract,
             isa: stored.isa(),
             tile: Box::new(Tile {
@@ -168,7 +172,7 @@ impl LossMeter {
     /// Measures whole elements, which follow those before. Integers are counted and not looked at: nothing happens to them.
     ///
     /// # Errors
-    /// Bytes that end inside an element.
+    /// Bytes that end inside an element; elements behind the rows that have scales.
     pub fn add(&mut self, mut elements: &[u8]) -> Result<(), TransformError> {
         let size = self.source.bytes();
         if !elements.len().is_multiple_of(size) {
@@ -176,6 +180,10 @@ impl LossMeter {
                 bytes: elements.len(),
                 element: self.source,
             });
+        }
+        if let Some(scaled) = &self.scaled {
+            let first = self.loss.elements + self.held as u64;
+            scaled.check(first, (elements.len() / size) as u64)?;
         }
         if self.source.is_integer() {
             self.loss.elements += (elements.len() / size) as u64;
@@ -209,7 +217,7 @@ impl LossMeter {
 
     /// Measures the elements in the tile.
     fn measure(&mut self) {
-        let (isa, count) = (self.isa, self.held);
+        let (isa, count, first) = (self.isa, self.held, self.loss.elements);
         let tile = &mut *self.tile;
         let packed_bytes = usize::try_from(self.packed.bytes_of(count as u64)).unwrap_or(0);
         let source = &tile.source[..count * self.source.bytes()];
@@ -219,12 +227,38 @@ impl LossMeter {
                 let types = (self.source, packed);
                 convert(isa, types, &tile.source, &mut tile.packed, count);
             }
-            _ => {
+            Packing::Q8_0 | Packing::Bits(_) => {
                 let _ = q8::quantize(isa, self.source, source, &mut tile.packed[..packed_bytes]);
+            }
+            Packing::Int8 { .. } => {
+                if let Some(scaled) = &self.scaled {
+                    let packed = &mut tile.packed[..packed_bytes];
+                    let _ = rows::quantize(isa, self.source, scaled.rows(), first, source, packed);
+                }
             }
         }
         let packed = &tile.packed[..packed_bytes];
         let presented = match (self.packed, self.presented) {
+            (Packing::Int8 { .. }, presented) => {
+                let presented = match presented {
+                    Packing::Whole(presented) => presented,
+                    _ => self.source,
+                };
+                let numbers = &mut tile.presented[..count * presented.bytes()];
+                if let Some(scaled) = &self.scaled {
+                    let types = (self.source, presented);
+                    rows::present(isa, types, scaled.rows(), first, packed, numbers);
+                }
+                match self.presented {
+                    Packing::Whole(presented) => presented,
+                    _ => {
+                        let groups = count.div_ceil(q8::GROUP_ELEMENTS) * q8::GROUP_BYTES;
+                        let groups = &mut tile.is[..groups];
+                        let _ = q8::quantize(isa, presented, numbers, groups);
+                        in_f32(isa, groups, &mut tile.presented, count)
+                    }
+                }
+            }
             (Packing::Whole(packed), Packing::Whole(presented)) => {
                 let types = (packed, presented);
                 convert(isa, types, &tile.packed, &mut tile.presented, count);
@@ -235,15 +269,7 @@ impl LossMeter {
                 // Until numbers are compared, `is` is free.
                 let groups = &mut tile.is[..groups];
                 let _ = q8::quantize(isa, from, packed, groups);
-                let numbers = &mut tile.presented[..count * ElementType::F32.bytes()];
-                let _ = q8::present(
-                    isa,
-                    (ElementType::F32, ElementType::F32),
-                    groups,
-                    0,
-                    numbers,
-                );
-                ElementType::F32
+                in_f32(isa, groups, &mut tile.presented, count)
             }
             (_, presented) => {
                 // Whoever reads the groups themselves multiplies, in f32.
@@ -263,6 +289,14 @@ impl LossMeter {
         self.loss.append(&loss);
         self.held = 0;
     }
+}
+
+/// What who reads groups makes of them, in f32.
+fn in_f32(isa: Isa, groups: &[u8], presented: &mut Elements, count: usize) -> ElementType {
+    let numbers = &mut presented[..count * ElementType::F32.bytes()];
+    let types = (ElementType::F32, ElementType::F32);
+    let _ = q8::present(isa, types, groups, 0, numbers);
+    ElementType::F32
 }
 
 /// Converts `count` elements of a tile.

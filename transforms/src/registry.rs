@@ -34,6 +34,7 @@ pub(crate) static REGISTRY: &[Kind] = &[
     Kind::Element(&codecs::bitpack::Bitpack),
     Kind::Element(&codecs::float::FLOAT),
     Kind::Element(&codecs::q8_0::Q8_0),
+    Kind::Element(&codecs::int8::Int8),
     Kind::Table(&codecs::rank::Rank),
     Kind::Block(&codecs::shuffle::Shuffle),
     Kind::Block(&codecs::lz4::LZ4),

@@ -75,8 +75,13 @@ impl ViewChain {
             range: source.range(),
         };
         let presented = transform.output(&input, step.parameter)?.packing;
-        if matches!(presented, Packing::Bits(_)) {
-            return Err(refuse("a view presents whole elements"));
+        match presented {
+            Packing::Bits(_) => return Err(refuse("a view presents whole elements")),
+            Packing::Int8 { .. } => {
+                let why = "it is for storing: what is presented has no place for its scales";
+                return Err(refuse(why));
+            }
+            Packing::Whole(_) | Packing::Q8_0 => {}
         }
         Ok(ViewChain {
             cast: Some(Cast {

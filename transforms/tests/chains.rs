@@ -328,7 +328,7 @@ fn a_value_that_the_table_has_not_is_named_with_its_place() {
 fn ranks_that_nobody_wrote_are_refused_by_name() {
     let ids: Vec<u32> = (0..600).collect();
     let chain = ranked("rank", &ids);
-    let stoppers = chain.table().unwrap().stoppers();
+    let stoppers = chain.rank_table().unwrap().stoppers();
     assert_eq!(stoppers, 254, "with 255 some would take three bytes");
     let read = |stored: &[u8]| {
         let mut packed = [0; 8 * 4];

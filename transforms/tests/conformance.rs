@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use transforms::conformance::check_chain;
 
-use transforms::{Chain, ElementType, IdCounts, TransformId};
+use transforms::{Chain, ElementType, IdCounts, Scales, TransformId};
 
 fn check(source: ElementType, texts: &[&str]) {
     for text in texts {
@@ -177,6 +177,58 @@ fn q8_0_of_every_type() {
     }
 }
 
+/// Rows whose scales are of every size, zero among them; not so large that a block of `q8_0` would have none.
+fn check_int8(source: ElementType, row_elements: usize, block_steps: &[&str]) {
+    let scale = |row: usize| match row % 7 {
+        0 => 1.0 / 127.0,
+        1 => 0.0,
+        2 => 3.0e-37,
+        3 => 1.0,
+        4 => 0.1,
+        5 => 7.0e-4,
+        _ => 400.0,
+    };
+    let rows = 10_000usize.div_ceil(row_elements);
+    let scales: Vec<u8> = (0..rows)
+        .flat_map(|row| f32::to_le_bytes(scale(row)))
+        .collect();
+    let scales = Arc::new(Scales::parse(&scales).unwrap());
+    for block_steps in block_steps {
+        let text = format!("int8:{row_elements}{block_steps}");
+        let chain = Chain::parse(&text, source).unwrap();
+        check_chain(&chain.with_table(scales.clone()).unwrap());
+    }
+}
+
+#[test]
+fn int8_of_every_type() {
+    for source in [ElementType::F32, ElementType::Bf16, ElementType::F16] {
+        check_int8(source, 7, &["", "+lz4", "+zstd:3"]);
+        check_int8(source, 384, &[""]);
+    }
+    check_int8(ElementType::F32, 1, &[""]);
+    check_int8(ElementType::Bf16, 20_000, &[""]);
+    for (text, source) in [
+        ("int8", ElementType::F32),
+        ("int8:0", ElementType::F32),
+        ("int8:4294967296", ElementType::F32),
+        ("int8:8", ElementType::F64),
+        ("int8:8", ElementType::U8),
+        ("bf16+int8:8", ElementType::F32),
+        ("int8:8+bf16", ElementType::F32),
+        ("int8:8+q8_0", ElementType::F32),
+        ("int8:8+int8:8", ElementType::F32),
+        ("int8:8+bitpack:8", ElementType::F32),
+        ("int8:8+shuffle+lz4", ElementType::F32),
+        ("int8:8+floatsplit", ElementType::F32),
+        ("int8:8+rank", ElementType::F32),
+    ] {
+        assert!(Chain::parse(text, source).is_err(), "{text} of {source}");
+    }
+    let refused = transforms::ViewChain::parse("int8:8", ElementType::F32).unwrap_err();
+    assert!(refused.to_string().contains("for storing"), "{refused}");
+}
+
 #[test]
 fn floatsplit_of_every_type() {
     for source in ElementType::FLOATS {
@@ -203,6 +255,7 @@ fn nothing_is_registered_that_is_not_tested_here() {
         transforms::codecs::bitpack::ID,
         transforms::codecs::float::ID,
         transforms::codecs::q8_0::ID,
+        transforms::codecs::int8::ID,
         transforms::codecs::rank::ID,
         transforms::codecs::shuffle::ID,
         transforms::codecs::lz4::ID,

@@ -3,11 +3,9 @@
 #![allow(clippy::unwrap_used)] // a test: a panic is the report
 
 use std::path::Path;
-use std::sync::Arc;
 
 use transforms::{
-    Chain, Decoder, ElementType, OutSegments, PackedWindow, RankTable, Scratch, ViewChain,
-    descriptors,
+    Chain, Decoder, ElementType, OutSegments, PackedWindow, Scratch, Table, ViewChain, descriptors,
 };
 
 struct Vector {
@@ -37,9 +35,9 @@ fn vector(entry: &str) -> Vector {
     let source = elements(element, line("values "));
     let is_rounded = entry.contains("\npresented ");
     let mut chain = Chain::parse(line("chain "), element).unwrap();
-    if chain.needs_table() {
-        let table = RankTable::parse(&bytes(line("table "))).unwrap();
-        chain = chain.with_table(Arc::new(table)).unwrap();
+    if let Some(kind) = chain.table_kind() {
+        let table = Table::parse(kind, &bytes(line("table "))).unwrap();
+        chain = chain.with_table(table).unwrap();
     }
     Vector {
         chain,
@@ -114,12 +112,14 @@ fn every_transform_reads_its_golden_vectors() {
 fn what_a_definition_fixes_is_encoded_byte_for_byte() {
     let mut scratch = Scratch::new();
     let mut fixed = 0;
-    for name in ["integer", "bitpack", "float", "q8_0", "shuffle", "rank"] {
+    for name in [
+        "integer", "bitpack", "float", "q8_0", "int8", "shuffle", "rank",
+    ] {
         for vector in vectors(name) {
             if vector.made_by.contains("zstandard") {
                 continue;
             }
-            if !["float", "q8_0"].contains(&name) {
+            if !["float", "q8_0", "int8"].contains(&name) {
                 assert_eq!(vector.made_by, "definition");
             }
             let mut stored = vec![0; vector.packed.len()];
@@ -132,7 +132,7 @@ fn what_a_definition_fixes_is_encoded_byte_for_byte() {
             fixed += 1;
         }
     }
-    assert_eq!(fixed, 10 + 36 + 6 + 8 + 5 + 7);
+    assert_eq!(fixed, 10 + 36 + 6 + 8 + 9 + 5 + 7);
 }
 
 /// An element of floatsplit-blocks.txt, by the rule in README.md.

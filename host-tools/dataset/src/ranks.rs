@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::sync::Arc;
 
-use transforms::{Chain, IdCounts, TransformError};
+use transforms::{Chain, IdCounts, TableKind, TransformError};
 use volume::write::WriteError;
 
 use crate::reread::{PART_BYTES, Reread};
@@ -27,7 +27,9 @@ impl Storage {
         let (runs, streams) = (&self.runs, &self.streams);
         let chains = parallel::each(streams.len(), threads, |index| {
             let plan = streams.get(index);
-            let Some(plan) = plan.filter(|it| it.stored.chain.needs_table()) else {
+            let Some(plan) =
+                plan.filter(|it| it.stored.chain.table_kind() == Some(TableKind::Ranks))
+            else {
                 return Ok(None);
             };
             let pieces = Pieces::new(plan, |id| Reread::surveyed(scan, runs, surveyed, id));
@@ -106,7 +108,7 @@ fn stream_name(scan: &Scan, plan: &StreamPlan) -> String {
 
 /// The chain with a table of these elements alone, where it takes one: to see what it makes of them.
 pub(crate) fn tried(chain: &Chain, pieces: &[Vec<u8>]) -> Result<Chain, TransformError> {
-    if !chain.needs_table() {
+    if chain.table_kind() != Some(TableKind::Ranks) {
         return Ok(chain.clone());
     }
     let mut counts = IdCounts::new();

@@ -68,6 +68,14 @@ impl Scan {
         Scan::without(inputs, &[])
     }
 
+    /// Of files alone, which have no names on a disk.
+    pub(crate) fn of_files(files: Vec<SourceFile>) -> Scan {
+        Scan {
+            files,
+            ..Scan::default()
+        }
+    }
+
     /// As [`Scan::new`], but for the files and folders that one of `excluded` fits, which are not looked at.
     ///
     /// # Errors

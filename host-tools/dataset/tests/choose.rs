@@ -190,15 +190,15 @@ fn by_rank(element: ElementType, is_bytes: bool, bytes: &[u8], compressors: &[&s
         .collect()
 }
 
-/// What goes into the compressor behind rank.
+/// What rank makes of them.
 fn codes_bytes(chain: &Chain, bytes: &[u8]) -> usize {
     let text = chain.to_string();
-    let Some((alone, _)) = text.split_once("rank+") else {
+    let Some((before, _)) = text.split_once("rank") else {
         return 0;
     };
-    let alone = Chain::parse(&format!("{alone}rank"), chain.source()).unwrap();
+    let alone = Chain::parse(&format!("{before}rank"), chain.source()).unwrap();
     let alone = alone
-        .with_table(Arc::clone(chain.table().unwrap()))
+        .with_table(Arc::clone(chain.rank_table().unwrap()))
         .unwrap();
     encode(&alone, bytes, FRAME)
         .unwrap()
@@ -211,29 +211,30 @@ fn codes_bytes(chain: &Chain, bytes: &[u8]) -> usize {
 fn worth(chain: &Chain, bytes: &[u8], stored_bytes: usize, prefer: Prefer) -> f64 {
     let weight = match prefer {
         Prefer::Speed => 8.0,
-        Prefer::Balanced => 64.0,
+        Prefer::Balanced => 24.0,
         Prefer::Ratio => 1024.0,
     };
     let text = chain.to_string();
-    let (mut step, mut behind_rank) = (0.0, 0.0);
-    for (name, decode, encode) in [
-        ("rank", 1.0, 3.0),
-        ("shuffle", 1.0, 1.0),
-        ("floatsplit", 1.0, 8.0),
-        ("lz4", 3.0, 20.0),
-        ("lz4hc:9", 3.0, 160.0),
-        ("zstd:1", 10.0, 24.0),
-        ("zstd:3", 10.0, 40.0),
-        ("zstd:9", 10.0, 160.0),
-        ("zstd:19", 10.0, 3000.0),
+    let (mut step, mut by_codes, mut tables) = (0.0, 0.0, 0.0);
+    let planes = 3_750.0 * f64::from(chain.packed_bits());
+    for (name, decode, encode, table) in [
+        ("rank", 4.0, 10.0, 0.0),
+        ("shuffle", 1.0, 1.0, 0.0),
+        ("floatsplit", 2.0, 8.0, planes),
+        ("lz4", 3.0, 20.0, 0.0),
+        ("lz4hc:9", 3.0, 160.0, 0.0),
+        ("zstd:1", 10.0, 24.0, 20_000.0),
+        ("zstd:3", 10.0, 40.0, 20_000.0),
+        ("zstd:9", 10.0, 160.0, 20_000.0),
+        ("zstd:19", 10.0, 3000.0, 20_000.0),
     ] {
         if text.split('+').any(|part| part == name) {
-            let is_behind = name != "rank" && text.contains("rank+");
-            *(if is_behind {
-                &mut behind_rank
-            } else {
-                &mut step
-            }) += decode + encode / 64.0;
+            // Of f16 it takes twice as long.
+            let is_slow = name == "floatsplit" && chain.source() == ElementType::F16;
+            let decode = if is_slow { 2.0 * decode } else { decode };
+            let of_codes = text.contains("rank");
+            *(if of_codes { &mut by_codes } else { &mut step }) += decode + encode / 64.0;
+            tables += table;
         }
     }
     let packed = f64::from(chain.packed_bits()) / f64::from(chain.source().bits());
@@ -241,7 +242,11 @@ fn worth(chain: &Chain, bytes: &[u8], stored_bytes: usize, prefer: Prefer) -> f6
     #[expect(clippy::cast_precision_loss, reason = "a few megabytes")]
     let of = |part: usize| part as f64 / bytes.len() as f64;
     let stored = of(stored_bytes + usize::try_from(table).unwrap());
-    weight * stored + step * packed + behind_rank * of(codes_bytes(chain, bytes))
+    let frame = usize::try_from(FRAME).unwrap();
+    #[expect(clippy::cast_precision_loss, reason = "a few")]
+    let frames = bytes.len().div_ceil(frame) as f64;
+    let tables = tables * frames * of(1);
+    weight * stored + step * packed + by_codes * of(codes_bytes(chain, bytes)) + tables
 }
 
 /// Of one run: nothing that keeps its bytes is worth more than what was chosen.

@@ -163,7 +163,7 @@ impl Dtype {
         match presented {
             Packing::Whole(element) => Some(element.into()),
             Packing::Q8_0 => Some(Dtype::Q8_0),
-            Packing::Bits(_) => None,
+            Packing::Bits(_) | Packing::Int8 { .. } => None,
         }
     }
 

@@ -38,6 +38,8 @@ pub fn refuse_headers(path: &Path, file: &OpenFile<'_>) -> Result<(), Failure> {
 
 /// A file of elements that a volume presents.
 pub struct Presented<'a> {
+    /// How it is stored.
+    pub chain: &'a Chain,
     /// Its name, wherever it lies: the same input gives the same volume.
     pub name: &'a [u8],
     /// Its length.
@@ -63,7 +65,7 @@ pub fn manifest(chain: &Chain, files: &[Presented<'_>]) -> Vec<u8> {
     });
     let streams = files
         .iter()
-        .map(|file| document::stream(chain, file.stream, file.loss));
+        .map(|file| document::stream(file.chain, file.stream, file.loss));
     let view = match rounded_to {
         Some(to) => rounded_view(chain, to, files),
         None => document::view(SOURCE, Vec::new(), Vec::new()),

@@ -4,6 +4,7 @@
 
 mod bench;
 mod chosen;
+mod chosen_elements;
 mod chunks;
 mod cli;
 mod contents;
@@ -33,6 +34,7 @@ mod signals;
 mod sparse;
 mod spool;
 mod stdout;
+mod tables;
 mod tag;
 mod unpack;
 mod unzip;

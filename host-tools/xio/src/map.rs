@@ -170,8 +170,11 @@ fn map(
 
 /// What the view says: where its elements come from.
 fn manifest(element: ElementType, inputs: &[Input], mapped: &[Mapped]) -> Result<Vec<u8>, Failure> {
+    // What is mapped is as it is.
+    let chain = Chain::from_steps(&[], element).map_err(Failure::usage)?;
     let files = inputs.iter().zip(mapped).flat_map(|(input, file)| {
-        file.streams.iter().map(move |stream| elements::Presented {
+        file.streams.iter().map(|stream| elements::Presented {
+            chain: &chain,
             name: input.path.file_name().unwrap_or_default().as_bytes(),
             bytes: file.bytes,
             sha256: &file.sha256,
@@ -179,8 +182,6 @@ fn manifest(element: ElementType, inputs: &[Input], mapped: &[Mapped]) -> Result
             loss: None,
         })
     });
-    // What is mapped is as it is.
-    let chain = Chain::from_steps(&[], element).map_err(Failure::usage)?;
     let manifest = elements::manifest(&chain, &files.collect::<Vec<_>>());
     Ok(document::for_a_blob(&manifest, false))
 }

@@ -4,20 +4,21 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
 use anyhow::anyhow;
 use dataset::{DatasetError, SourceFile, document};
 use serde_json::json;
-use transforms::{Chain, ElementType, IdCounts, Loss, TransformError, ViewChain};
+use transforms::{Chain, ElementType, Loss, TransformError, ViewChain};
 use volume::identity::uuid_text;
 use volume::write::{
     self, ExtentSpec, FRAME_BYTES_DEFAULT, FileOutput, Finished, Options, StreamSpec, ViewSpec,
     Writer, Written,
 };
 
+use crate::chosen;
+use crate::chosen_elements;
 use crate::cli;
 use crate::disk::{self, notes};
 use crate::elements;
@@ -30,6 +31,7 @@ use crate::progress::Progress;
 use crate::room::{self, Needed, VOLUME_BYTES_MIN};
 use crate::signals::Unfinished;
 use crate::stdout::print_line;
+use crate::tables;
 use printout::size::{grouped, rounded};
 
 /// The name that the superblock records.
@@ -42,17 +44,35 @@ pub fn run(arguments: &cli::Pack) -> Result<(), Failure> {
     };
     let started = Instant::now();
     let mut plan = Plan::from_arguments(arguments, element_type)?;
-    plan.make_table()?;
+    let wish = arguments.storing.wish();
+    let choice = match is_chosen(arguments) {
+        true => Some(chosen_elements::choose(&mut plan, &wish)?),
+        false => None,
+    };
+    tables::make(&mut plan)?;
     let Packed { finished, loss } = pack(&plan)?;
     let chain = &plan.spec.chain;
     if let Some(note) = notes::destroyed((chain.source(), chain.packing()), &loss) {
         printout::stderr::note(format_args!("--store-as {chain}: {note}"));
     }
     if arguments.volume.json {
-        return print_line(to_json(&plan, &finished));
+        let choice = choice.map(|it| chosen::to_json(&it, &wish, arguments.explain));
+        return print_line(to_json(&plan, &finished, choice));
     }
     let seconds = started.elapsed().as_secs_f64();
-    print_line(summary(&plan, &finished, seconds))
+    print_line(summary(&plan, &finished, seconds))?;
+    match choice {
+        Some(group) => {
+            let explained = chosen::explained(&group, &wish, arguments.explain);
+            print_line(format_args!("\n{explained}"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Whether the chain of elements without a header is chosen, and not named.
+fn is_chosen(arguments: &cli::Pack) -> bool {
+    arguments.storing.store_as.as_deref() == Some(disk::AUTO)
 }
 
 /// A pack that can be begun: everything that can be checked without reading the inputs was.
@@ -61,6 +81,8 @@ pub struct Plan {
     pub inputs: Vec<PathBuf>,
     /// How each is stored.
     pub spec: StreamSpec,
+    /// The chain of each, where each has scales of its own. Otherwise empty.
+    pub scaled: Vec<Chain>,
     /// Where each goes.
     pub layout: Layout,
     /// Name of the view.
@@ -79,18 +101,18 @@ impl Plan {
     fn from_arguments(arguments: &cli::Pack, element_type: ElementType) -> Result<Plan, Failure> {
         let usage = |why: String| Failure::usage(anyhow!(why));
         let storing = &arguments.storing;
-        let is_of_files = !storing.rules.is_empty() || storing.unzip;
-        if is_of_files || storing.prefer.is_some() || storing.access.is_some() {
-            let why = "--store, --prefer, --access and --unzip are for files whose format is recognised; with --dtype, say how the elements are stored with --store-as";
+        if !storing.rules.is_empty() || storing.unzip {
+            let why = "--store and --unzip are for files whose format is recognised; with --dtype, say how the elements are stored with --store-as";
             return Err(usage(why.to_owned()));
         }
-        let text = storing.store_as.as_deref().unwrap_or("none");
-        if text == disk::AUTO {
-            let why = format!(
-                "--store-as {text} reads the inputs twice and is for files; leave --dtype out and say --as '*={element_type}', or name a chain"
-            );
-            return Err(usage(why));
+        let is_chosen = is_chosen(arguments);
+        let is_asked = storing.prefer.is_some() || storing.access.is_some() || arguments.explain;
+        if is_asked && !is_chosen {
+            let why = "--prefer, --access and --explain are for chains that are chosen; with --dtype, say --store-as auto:lossless";
+            return Err(usage(why.to_owned()));
         }
+        let text = storing.store_as.as_deref().filter(|_| !is_chosen);
+        let text = text.unwrap_or("none");
         let chain = Chain::parse(text, element_type)
             .map_err(|error| usage(format!("--store-as {text}: {error}")))?;
         let lba_bytes = cli::lba_bytes(arguments.volume.lba)?;
@@ -116,6 +138,7 @@ impl Plan {
                 frame_bytes: storing.frame.map_or(FRAME_BYTES_DEFAULT, |it| it.0),
                 integrity: arguments.integrity.into(),
             },
+            scaled: Vec::new(),
             layout: Layout {
                 lba_bytes,
                 concat: arguments.elements.concat,
@@ -169,48 +192,13 @@ impl Plan {
         Ok(())
     }
 
-    /// Reads the inputs for the table of the chain, where it takes one: one table for all of them.
-    fn make_table(&mut self) -> Result<(), Failure> {
-        if !self.spec.chain.needs_table() {
-            return Ok(());
+    /// How an input is stored.
+    fn spec_of(&self, input: usize) -> StreamSpec {
+        let chain = self.scaled.get(input).unwrap_or(&self.spec.chain);
+        StreamSpec {
+            chain: chain.clone(),
+            ..self.spec.clone()
         }
-        let progress = Progress::start("counting", self.total_bytes());
-        let element = self.spec.chain.source();
-        let mut counts = IdCounts::new();
-        let mut buffer = Vec::new();
-        let mut done_bytes = 0;
-        for path in &self.inputs {
-            let failed = |error| Failure::io("reading", path, error);
-            let is_file = !is_stdin(path) && std::fs::metadata(path).map_err(failed)?.is_file();
-            if !is_file {
-                let why = anyhow!(
-                    "{}: {} reads its input twice, first to count the ids; write it to a file, and pack that",
-                    shown(path),
-                    self.spec.chain
-                );
-                return Err(Failure::usage(why));
-            }
-            let mut file = File::open(path).map_err(failed)?;
-            let mut at = 0;
-            loop {
-                buffer.clear();
-                let mut part = file.by_ref().take(COUNTED_BYTES);
-                let read = part.read_to_end(&mut buffer).map_err(failed)?;
-                if read == 0 {
-                    break;
-                }
-                let counted = counts.add(element, &buffer);
-                counted.map_err(|error| no_id(error, at, element).about(shown(path)))?;
-                at += read as u64;
-                done_bytes += read as u64;
-                progress.set(done_bytes);
-            }
-        }
-        let of_all = |error| Failure::data(error).about(shown_all(&self.inputs));
-        let table = counts.table().map_err(of_all)?;
-        let chain = self.spec.chain.with_table(Arc::new(table));
-        self.spec.chain = chain.map_err(of_all)?;
-        Ok(())
     }
 
     /// What the volume takes, as far as it is known beforehand.
@@ -225,7 +213,7 @@ impl Plan {
     }
 
     /// Bytes of all inputs, where that is known beforehand.
-    fn total_bytes(&self) -> Option<u64> {
+    pub fn total_bytes(&self) -> Option<u64> {
         self.inputs
             .iter()
             .map(|path| {
@@ -236,23 +224,6 @@ impl Plan {
             })
             .sum()
     }
-}
-
-/// Bytes that are counted at a time: whole elements of every type.
-const COUNTED_BYTES: u64 = 1 << 20;
-
-/// A value that has no rank, in a part that begins at byte `at` of its file.
-fn no_id(error: TransformError, at: u64, element: ElementType) -> Failure {
-    let TransformError::LargeId { index, .. } = error else {
-        return Failure::data(error);
-    };
-    let element_bytes = element.bytes() as u64;
-    let element = at / element_bytes + index;
-    Failure::from(write::WriteError::Encode {
-        element,
-        byte: element * element_bytes,
-        error,
-    })
 }
 
 /// Packs the files of a plan: one stream each, and one view over all.
@@ -272,11 +243,12 @@ pub fn pack(plan: &Plan) -> Result<Packed, Failure> {
     let mut extents = Vec::new();
     let mut position = 0;
     let mut added = Vec::with_capacity(plan.inputs.len());
-    for path in &plan.inputs {
+    for (input, path) in plan.inputs.iter().enumerate() {
+        let spec = plan.spec_of(input);
         let on_progress = &mut |now: write::Progress| progress.set(done_bytes + now.source_bytes);
         let (stream, loss) = match is_stdin(path) {
-            true => add(&mut writer, plan, path, io::stdin(), on_progress)?,
-            false => add_file(&mut writer, plan, path, on_progress)?,
+            true => add(&mut writer, &spec, path, io::stdin(), on_progress)?,
+            false => add_file(&mut writer, &spec, path, on_progress)?,
         };
         done_bytes += stream.source_bytes;
         let gap = plan.layout.gap_before(position);
@@ -308,9 +280,9 @@ pub struct Packed {
 
 /// What the view says: where its elements come from, and what was lost of them.
 fn manifest(plan: &Plan, added: &[(Vec<u8>, Written, Option<Loss>)]) -> Vec<u8> {
-    let files = added
-        .iter()
-        .map(|(name, stream, loss)| elements::Presented {
+    let files =
+        (added.iter().enumerate()).map(|(input, (name, stream, loss))| elements::Presented {
+            chain: plan.scaled.get(input).unwrap_or(&plan.spec.chain),
             name,
             bytes: stream.source_bytes,
             sha256: &stream.sha256,
@@ -323,7 +295,7 @@ fn manifest(plan: &Plan, added: &[(Vec<u8>, Written, Option<Loss>)]) -> Vec<u8> 
 /// A file that must stay as it is while it is read. Of a pipe nothing can be said.
 fn add_file(
     writer: &mut Writer<FileOutput>,
-    plan: &Plan,
+    spec: &StreamSpec,
     path: &Path,
     on_progress: &mut dyn FnMut(write::Progress),
 ) -> Result<(Written, Option<Loss>), Failure> {
@@ -331,11 +303,11 @@ fn add_file(
     let about = std::fs::metadata(path).map_err(failed)?;
     if !about.is_file() {
         let pipe = File::open(path).map_err(failed)?;
-        return add(writer, plan, path, pipe, on_progress);
+        return add(writer, spec, path, pipe, on_progress);
     }
     let source = SourceFile::new(path, &about);
     let open = source.open()?;
-    let added = add(writer, plan, path, open.reader(), on_progress)?;
+    let added = add(writer, spec, path, open.reader(), on_progress)?;
     open.check()?;
     Ok(added)
 }
@@ -343,32 +315,38 @@ fn add_file(
 /// One input, as one stream; what was lost of it, where it is rounded.
 fn add(
     writer: &mut Writer<FileOutput>,
-    plan: &Plan,
+    spec: &StreamSpec,
     path: &Path,
     mut input: impl Read + Send,
     on_progress: &mut dyn FnMut(write::Progress),
 ) -> Result<(Written, Option<Loss>), Failure> {
     let failed = |error| match DatasetError::from(error) {
-        DatasetError::Write { error, .. } if is_not_in_table(&error) => Failure::data(anyhow!(
-            "{}: it was changed while it was packed, after its ids were counted: {error}; try again when nothing writes to it",
+        DatasetError::Write { error, .. } if is_not_of_table(&error) => Failure::data(anyhow!(
+            "{}: it was changed while it was packed, after its table was made: {error}; try again when nothing writes to it",
             shown(path)
         )),
         DatasetError::Write { error, .. } => Failure::from(error).about(shown(path)),
         // It names the file itself.
         error => Failure::from(error),
     };
-    if !plan.spec.chain.contract().is_lossy() {
-        let written = writer.add_stream(&plan.spec, &mut input, on_progress);
+    if !spec.chain.contract().is_lossy() {
+        let written = writer.add_stream(spec, &mut input, on_progress);
         return Ok((written.map_err(failed)?, None));
     }
-    let mut metered = Metered::new(input, &plan.spec.chain).map_err(Failure::usage)?;
-    let written = writer.add_stream(&plan.spec, &mut metered, on_progress);
+    let mut metered = Metered::new(input, &spec.chain).map_err(Failure::usage)?;
+    let written = writer.add_stream(spec, &mut metered, on_progress);
     Ok((written.map_err(failed)?, Some(metered.finish())))
 }
 
-/// Whether an element has no rank that had one when the table was made.
-fn is_not_in_table(error: &write::WriteError) -> bool {
-    matches!(error, write::WriteError::Encode { error, .. } if matches!(error, TransformError::NotInTable { .. }))
+/// Whether an element has no rank, or is beyond its scale, that was taken in when the table was made.
+fn is_not_of_table(error: &write::WriteError) -> bool {
+    let write::WriteError::Encode { error, .. } = error else {
+        return false;
+    };
+    matches!(
+        error,
+        TransformError::NotInTable { .. } | TransformError::BeyondScale { .. }
+    )
 }
 
 /// All of a stream, as it was.
@@ -381,7 +359,7 @@ pub fn whole(stream: &Written) -> ExtentSpec {
     }
 }
 
-fn is_stdin(path: &Path) -> bool {
+pub fn is_stdin(path: &Path) -> bool {
     path == Path::new("-")
 }
 
@@ -391,7 +369,7 @@ fn name(path: &Path) -> Vec<u8> {
     name.map_or_else(|| shown(path).into_bytes(), |name| name.as_bytes().to_vec())
 }
 
-fn shown(path: &Path) -> String {
+pub fn shown(path: &Path) -> String {
     if is_stdin(path) {
         "standard input".to_owned()
     } else {
@@ -400,7 +378,7 @@ fn shown(path: &Path) -> String {
 }
 
 /// All of them, by the first.
-fn shown_all(inputs: &[PathBuf]) -> String {
+pub fn shown_all(inputs: &[PathBuf]) -> String {
     match inputs {
         [] => String::new(),
         [only] => shown(only),
@@ -456,7 +434,11 @@ pub fn rounded_rate(bytes: u64, seconds: f64) -> String {
     rounded((bytes as f64 / seconds.max(1e-9)) as u64)
 }
 
-fn to_json(plan: &Plan, finished: &Finished) -> serde_json::Value {
+fn to_json(
+    plan: &Plan,
+    finished: &Finished,
+    choice: Option<serde_json::Value>,
+) -> serde_json::Value {
     let streams = plan
         .inputs
         .iter()
@@ -478,6 +460,7 @@ fn to_json(plan: &Plan, finished: &Finished) -> serde_json::Value {
         "dtype": plan.spec.chain.source().name(),
         "stored_chain": plan.spec.chain.to_string(),
         "streams": streams.collect::<Vec<_>>(),
+        "choice": choice,
     })
 }
 
@@ -493,6 +476,7 @@ mod tests {
         Plan {
             inputs: vec![path],
             spec: StreamSpec::new(chain),
+            scaled: Vec::new(),
             layout: Layout {
                 lba_bytes: 4096,
                 concat: false,
@@ -512,13 +496,13 @@ mod tests {
         let path = folder.path().join("values");
         fs::write(&path, [7u8, 0].repeat(40_000)).unwrap();
         let mut plan = plan(&folder, Chain::parse("rank+lz4", ElementType::U16).unwrap());
-        plan.make_table().unwrap();
+        tables::make(&mut plan).unwrap();
         fs::write(&path, [[7u8, 0].repeat(39_999), vec![8, 0]].concat()).unwrap();
         let Err(refused) = pack(&plan) else {
             panic!("it was packed");
         };
         let wanted = format!(
-            "{}: it was changed while it was packed, after its ids were counted: ",
+            "{}: it was changed while it was packed, after its table was made: ",
             path.display()
         );
         let refused = refused.to_string();
@@ -549,7 +533,7 @@ mod tests {
                 let file = File::options().write(true).open(&path).unwrap();
                 file.set_len(left).unwrap();
             };
-            let refused = add_file(&mut writer, &plan, &path, &mut cut_off).unwrap_err();
+            let refused = add_file(&mut writer, &plan.spec, &path, &mut cut_off).unwrap_err();
             let wanted = format!(
                 "{}: it was changed meanwhile: it ends at byte {left}, and had {BYTES} bytes; try again when nothing writes to it",
                 path.display()

@@ -5,8 +5,10 @@ use std::time::Instant;
 
 use super::{Chain, ns_since, wrong_length};
 use crate::TransformError;
+use crate::element::Packing;
 use crate::rank_table::RankTable;
 use crate::registry::TableTransform;
+use crate::scales::{Table, TableKind};
 use crate::scratch::{Contexts, Scratch, sized};
 
 /// Such a step, and the table.
@@ -20,32 +22,67 @@ impl Chain {
     /// Whether there is a step that takes a table.
     #[must_use]
     pub fn needs_table(&self) -> bool {
-        self.inner.by_table.is_some()
+        self.table_kind().is_some()
+    }
+
+    /// Which table that is.
+    #[must_use]
+    pub fn table_kind(&self) -> Option<TableKind> {
+        match self.packing() {
+            Packing::Int8 { .. } => Some(TableKind::Scales),
+            _ => self.inner.by_table.map(|_| TableKind::Ranks),
+        }
+    }
+
+    /// The elements of all rows that its scales are for: those of its stream. `None` without scales.
+    #[must_use]
+    pub fn scaled_elements(&self) -> Option<u64> {
+        match (self.packing(), &self.table) {
+            (Packing::Int8 { row_elements }, Some(Table::Scales(scales))) => {
+                Some(scales.values().len() as u64 * u64::from(row_elements))
+            }
+            _ => None,
+        }
     }
 
     /// The table of that step, where the chain has got it.
     #[must_use]
-    pub fn table(&self) -> Option<&Arc<RankTable>> {
+    pub fn table(&self) -> Option<&Table> {
         self.table.as_ref()
+    }
+
+    /// The table of `rank`, where the chain has got it.
+    #[must_use]
+    pub fn rank_table(&self) -> Option<&Arc<RankTable>> {
+        match &self.table {
+            Some(Table::Ranks(table)) => Some(table),
+            _ => None,
+        }
     }
 
     /// The same chain with the table of its step.
     ///
     /// # Errors
     /// A chain without such a step; a table with ids that its elements do not hold.
-    pub fn with_table(&self, table: Arc<RankTable>) -> Result<Chain, TransformError> {
-        if !self.needs_table() {
-            return Err(self.table_needed("no step of it takes a table"));
+    pub fn with_table(&self, table: impl Into<Table>) -> Result<Chain, TransformError> {
+        let table = table.into();
+        if self.table_kind() != Some(table.kind()) {
+            return Err(self.table_needed(match table {
+                Table::Ranks(_) => "no step of it takes a table",
+                Table::Scales(_) => "no step of it takes scales",
+            }));
         }
-        let held = self.packing().range();
-        if !held.is_some_and(|held| held.contains(i128::from(table.largest()))) {
-            return Err(TransformError::Table {
-                why: format!(
-                    "it has id {}, which {} does not hold",
-                    table.largest(),
-                    self.packing()
-                ),
-            });
+        if let Table::Ranks(ranks) = &table {
+            let held = self.packing().range();
+            if !held.is_some_and(|held| held.contains(i128::from(ranks.largest()))) {
+                return Err(TransformError::Table {
+                    why: format!(
+                        "it has id {}, which {} does not hold",
+                        ranks.largest(),
+                        self.packing()
+                    ),
+                });
+            }
         }
         Ok(Chain {
             inner: Arc::clone(&self.inner),
@@ -54,7 +91,7 @@ impl Chain {
         })
     }
 
-    fn table_needed(&self, why: &'static str) -> TransformError {
+    pub(crate) fn table_needed(&self, why: &'static str) -> TransformError {
         TransformError::TableNeeded {
             chain: self.to_string(),
             why,
@@ -63,7 +100,7 @@ impl Chain {
 
     /// The step that takes a table, and the table; `None` where there is no such step.
     pub(super) fn by_table(&self) -> Result<Option<ByTable<'_>>, TransformError> {
-        match (self.inner.by_table, &self.table) {
+        match (self.inner.by_table, self.rank_table()) {
             (None, _) => Ok(None),
             (Some(step), Some(table)) => Ok(Some(ByTable { step, table })),
             (Some(_), None) => Err(self.table_needed("its rank table is not here")),

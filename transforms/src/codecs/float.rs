@@ -40,5 +40,6 @@ fn output(input: &Layout, element: ElementType) -> Result<Layout, &'static str> 
         }),
         Packing::Bits(_) => Err("bitpack is the last element step"),
         Packing::Q8_0 => Err("q8_0 is the last element step"),
+        Packing::Int8 { .. } => Err("int8 is the last element step"),
     }
 }

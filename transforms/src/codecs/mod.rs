@@ -3,6 +3,7 @@
 pub mod bitpack;
 pub mod float;
 pub mod floatsplit;
+pub mod int8;
 pub mod integer;
 pub mod lz4;
 mod lz4_ffi;

@@ -16,6 +16,7 @@ mod hostile;
 mod oracle;
 mod q8;
 mod reads;
+mod rows;
 mod samples;
 
 use crate::{Chain, Decoder, Isa, Packing, Scratch, TransformError, ViewChain};
@@ -128,6 +129,10 @@ fn bounds(chain: &Chain) {
 fn refusals(chain: &Chain) {
     if chain.packing() == Packing::Q8_0 {
         q8::refusals(chain, &mut Source::new(chain, Pattern::Noise, 5000));
+        return;
+    }
+    if matches!(chain.packing(), Packing::Int8 { .. }) {
+        rows::refusals(chain, &mut Source::new(chain, Pattern::Noise, 5000).bytes);
         return;
     }
     let (Some(held), Some(possible)) = (chain.range(), chain.source().range()) else {

@@ -1,8 +1,8 @@
 //! The packed form by its definition, one bit at a time, apart from every kernel.
 
 use super::floats::converted_all;
-use super::q8;
 use super::samples::Source;
+use super::{q8, rows};
 use crate::{Chain, ElementType, Packing};
 
 /// What the element steps of `chain` make of `source`.
@@ -10,6 +10,7 @@ pub(super) fn packed(chain: &Chain, source: &Source) -> Vec<u8> {
     match (chain.packing(), source.element.is_integer()) {
         (Packing::Whole(packed), false) => converted_all(source.element, packed, &source.bytes),
         (Packing::Q8_0, _) => q8::packed(source.element, &source.bytes),
+        (Packing::Int8 { .. }, _) => rows::packed(chain, &source.bytes),
         (packing, _) => fields(packing, &source.values),
     }
 }
@@ -21,6 +22,11 @@ pub(super) fn presented(chain: &Chain, packed: &[u8], to: ElementType, count: us
         Packing::Q8_0 => {
             let numbers = q8::numbers(packed);
             let rounded = converted_all(ElementType::F32, chain.source(), &numbers[..4 * count]);
+            converted_all(chain.source(), to, &rounded)
+        }
+        Packing::Int8 { .. } => {
+            let numbers = rows::presented(chain, &packed[..count]);
+            let rounded = converted_all(ElementType::F32, chain.source(), &numbers);
             converted_all(chain.source(), to, &rounded)
         }
         Packing::Bits(_) => panic!("floating point in fields of bits"),

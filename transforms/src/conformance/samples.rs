@@ -1,7 +1,7 @@
 //! Sources to encode: values of every kind, in every number that may matter.
 
 use super::floats::converted;
-use super::{oracle, q8};
+use super::{oracle, q8, rows};
 use crate::{Chain, ElementType, Packing, ValueRange};
 
 /// Numbers of elements: none, around every vector and byte boundary, more than a kernel's block.
@@ -62,10 +62,16 @@ impl Source {
                     .map(|it| q8::scalable(element, it, q8::UNSCALABLE_FROM))
                     .collect();
             }
+            if matches!(chain.packing(), Packing::Int8 { .. }) {
+                let words_of = words.into_iter().enumerate();
+                words = words_of
+                    .map(|(index, it)| rows::fitting(chain, index, it))
+                    .collect();
+            }
             return Source::of_words(element, &words);
         };
         // Of a chain with a table, its ids by rank; of others, all of the range.
-        let ids = chain.table().map(|table| table.ids());
+        let ids = chain.rank_table().map(|table| table.ids());
         let range = match ids {
             Some(ids) => ValueRange {
                 min: 0,

@@ -14,7 +14,7 @@ use super::{prefetch, prefetch_wide};
 /// They are readable; the machine has AVX2 and F16C.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-unsafe fn load<const T: u8>(from: *const u8) -> __m256 {
+pub(super) unsafe fn load<const T: u8>(from: *const u8) -> __m256 {
     // SAFETY: passed on to the caller.
     unsafe {
         match T {
@@ -34,7 +34,7 @@ unsafe fn load<const T: u8>(from: *const u8) -> __m256 {
 /// There is room for them; the machine has AVX2 and F16C.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-unsafe fn store<const T: u8>(to: *mut u8, [front, back]: [__m256; 2]) {
+pub(super) unsafe fn store<const T: u8>(to: *mut u8, [front, back]: [__m256; 2]) {
     // SAFETY: passed on to the caller.
     unsafe {
         match T {

@@ -13,7 +13,7 @@ use super::{prefetch, prefetch_wide};
 /// They are readable; the machine has AVX-512 F, BW, VL and DQ.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-unsafe fn load<const T: u8>(from: *const u8) -> __m512 {
+pub(super) unsafe fn load<const T: u8>(from: *const u8) -> __m512 {
     // SAFETY: passed on to the caller.
     unsafe {
         match T {
@@ -33,7 +33,7 @@ unsafe fn load<const T: u8>(from: *const u8) -> __m512 {
 /// There is room for them; the machine has AVX-512 F, BW, VL and DQ.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-unsafe fn store<const T: u8>(to: *mut u8, numbers: __m512) {
+pub(super) unsafe fn store<const T: u8>(to: *mut u8, numbers: __m512) {
     // SAFETY: passed on to the caller.
     unsafe {
         match T {

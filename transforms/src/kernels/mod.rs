@@ -19,6 +19,8 @@ mod avx2_narrow;
 #[cfg(target_arch = "x86_64")]
 mod avx2_q8;
 #[cfg(target_arch = "x86_64")]
+mod avx2_rows;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod avx512_convert;
@@ -30,6 +32,8 @@ mod avx512_extent;
 mod avx512_floats;
 #[cfg(target_arch = "x86_64")]
 mod avx512_q8;
+#[cfg(target_arch = "x86_64")]
+mod avx512_rows;
 #[cfg(target_arch = "x86_64")]
 mod avx512_transpose;
 pub(crate) mod convert;
@@ -44,12 +48,15 @@ mod neon;
 mod neon_dense;
 #[cfg(target_arch = "aarch64")]
 mod neon_q8;
+#[cfg(target_arch = "aarch64")]
+mod neon_rows;
 pub(crate) mod pack;
 pub(crate) mod place;
 mod portable;
 pub(crate) mod q8;
 pub(crate) mod reference;
 pub(crate) mod rotated;
+pub(crate) mod rows;
 mod tables;
 pub(crate) mod transpose;
 

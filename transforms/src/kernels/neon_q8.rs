@@ -13,7 +13,7 @@ use super::q8::{F32, GROUP_BYTES, group_bytes};
 /// # Safety
 /// They are readable.
 #[inline]
-unsafe fn load<const T: u8>(from: *const u8) -> float32x4_t {
+pub(super) unsafe fn load<const T: u8>(from: *const u8) -> float32x4_t {
     // SAFETY: passed on to the caller; NEON is part of every aarch64.
     unsafe {
         match T {
@@ -31,7 +31,7 @@ unsafe fn load<const T: u8>(from: *const u8) -> float32x4_t {
 /// # Safety
 /// There is room for them.
 #[inline]
-unsafe fn store<const T: u8>(to: *mut u8, numbers: float32x4_t) {
+pub(super) unsafe fn store<const T: u8>(to: *mut u8, numbers: float32x4_t) {
     // SAFETY: as above.
     unsafe {
         match T {

@@ -37,7 +37,7 @@ pub(crate) fn element(packing: Packing, bytes: &[u8], first: u64) -> i128 {
             let start = usize::try_from(first / 8).unwrap_or(usize::MAX);
             whole(element, bytes.get(start..).unwrap_or(&[]))
         }
-        Packing::Q8_0 => unreachable!("it has no integers"),
+        Packing::Q8_0 | Packing::Int8 { .. } => unreachable!("they have no integers"),
     }
 }
 

@@ -1,9 +1,12 @@
-//! What bytes that nobody wrote may do to rank tables and to frames: nothing but be refused. The fuzz targets in `fuzz/` run these, and the properties beside
+//! What bytes that nobody wrote may do to rank tables, to scales and to frames: nothing but be refused. The fuzz targets in `fuzz/` run these, and the properties beside
 //! them.
 
 use std::sync::Arc;
 
-use transforms::{Chain, ElementType, IDS_END, Isa, RankTable, Scratch};
+use transforms::{
+    Chain, Decoder, ElementType, IDS_END, Isa, OutSegments, PackedWindow, RankTable, Scales,
+    Scratch, ViewChain,
+};
 
 /// A table that is read is written again, and keeps its rules.
 pub fn rank_table(data: &[u8]) {
@@ -42,6 +45,50 @@ pub fn ranks(data: &[u8]) {
     let chain = Chain::parse("rank", element).and_then(|chain| chain.with_table(table));
     let packed_bytes = usize::from(*count) * element.bytes();
     same_by_every_kernel(&chain.expect("it is a chain"), frame, packed_bytes);
+}
+
+/// Rows of 8 bits with scales: five bytes say the type, the view, the elements of a row, the rows, and the element that the frame begins with; the scales
+/// come first. Finite scales make the same numbers by every kernel, in whatever they are presented, or are refused by each.
+pub fn rows(data: &[u8]) {
+    use ElementType::{Bf16, F16, F32};
+    let [kind, view, row_elements, rows, first, rest @ ..] = data else {
+        return;
+    };
+    let Some((scales, steps)) = rest.split_at_checked(4 * usize::from(*rows)) else {
+        return;
+    };
+    let Ok(scales) = Scales::parse(scales) else {
+        return;
+    };
+    assert!(
+        scales
+            .values()
+            .iter()
+            .all(|it| it.is_finite() && *it >= 0.0)
+    );
+    let element = [F32, Bf16, F16][usize::from(*kind % 3)];
+    let Ok(chain) = Chain::parse(&format!("int8:{row_elements}"), element) else {
+        assert_eq!(*row_elements, 0);
+        return;
+    };
+    let chain = chain.with_table(Arc::new(scales)).expect("it takes scales");
+    let view = ["none", "f32", "f64", "q8_0"][usize::from(*view % 4)];
+    let view = ViewChain::parse(view, element).expect("it is a view");
+    let mut results = Isa::available().into_iter().map(|isa| {
+        let decoder = Decoder::new(&chain.with_isa(isa), &view, None).expect("it has its scales");
+        let unit = decoder.presented();
+        let bytes = steps.len() as u64 / unit.unit_elements() * unit.unit_bytes();
+        let mut out = vec![0xA5; usize::try_from(bytes).expect("few")];
+        let window = PackedWindow {
+            first_byte: 0,
+            bytes: steps,
+        };
+        let mut segments = OutSegments::from_slice(&mut out);
+        let read = decoder.expand_at(u64::from(*first), window, 0..bytes, &mut segments);
+        read.map(|()| out)
+    });
+    let of_first = results.next();
+    assert!(results.all(|result| Some(&result) == of_first.as_ref()));
 }
 
 /// Every kernel refuses the frame, or makes the same of it.

@@ -35,7 +35,17 @@ const SPLIT: &[u8] = &[
 /// Five ids of u16.
 const RANKS: &[u8] = &[0, 5, 5, 253, 254, 0, 255, 1, 254, 90];
 
+/// Two rows of three elements of f32, with the scales 1 and 0.5, from element 1 on.
+const ROWS: &[u8] = &[
+    0, 0, 3, 2, 1, 0, 0, 0x80, 0x3F, 0, 0, 0, 0x3F, 1, 0xFF, 127, 0x80, 5,
+];
+
 proptest! {
+    #[test]
+    fn rows_are_refused_or_the_same_by_every_kernel(data in like(ROWS)) {
+        bodies::rows(&data);
+    }
+
     #[test]
     fn rank_tables_are_refused_or_right(data in like(TABLE)) {
         bodies::rank_table(&data);

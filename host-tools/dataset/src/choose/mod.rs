@@ -17,6 +17,7 @@
 
 pub mod candidates;
 pub mod cost;
+mod elements;
 mod group;
 pub mod rule;
 mod sample;
@@ -33,6 +34,7 @@ use crate::storage::{Run, Runs, Stored, StreamPlan};
 use crate::survey::Surveyed;
 use crate::{DatasetError, Names, parallel};
 
+pub use elements::choose_elements;
 pub use rule::{Access, Prefer, Wish};
 pub use share::Shares;
 pub use trial::Trial;

@@ -18,13 +18,15 @@ pub struct Trial {
     pub chain: Chain,
     /// Source bytes of a frame; 0 where the chain has none.
     pub frame_bytes: u64,
+    /// Frames that the sample was cut into; 0 where the chain has none.
+    pub frames: u64,
     /// Bytes of the sample.
     pub source_bytes: u64,
     /// What they are stored in.
     pub stored_bytes: u64,
     /// Their share of the rank table, where the chain has one.
     pub table_bytes: u64,
-    /// What they are by rank, before a compressor: 0 where there is none behind it.
+    /// What they are by rank; 0 where the chain has none.
     pub codes_bytes: u64,
     /// How long this machine took to make them: for people.
     pub encode_seconds: f64,
@@ -52,7 +54,7 @@ pub(super) struct Whole {
 impl Whole {
     /// What the table of all of it takes: exact where all of it is in the sample; otherwise as much as it can take, with every id of the range.
     fn table_bytes(&self, chain: &Chain, sample_bytes: u64) -> u64 {
-        let (Some(table), Some(range)) = (chain.table(), self.range) else {
+        let (Some(table), Some(range)) = (chain.rank_table(), self.range) else {
             return 0;
         };
         if sample_bytes == self.bytes {
@@ -105,13 +107,18 @@ pub(super) fn run(
         decode_seconds: decode(chain, &stored, &mut scratch)?,
         chain: chain.clone(),
         frame_bytes: if chain.is_framed() { frame_bytes } else { 0 },
+        frames: if chain.is_framed() {
+            stored.frames.len() as u64
+        } else {
+            0
+        },
         source_bytes,
         stored_bytes: stored.bytes.len() as u64,
         encode_seconds: stored.seconds,
     })
 }
 
-/// What goes into the compressor behind `rank`.
+/// What `rank` makes of the sample.
 fn codes_bytes(
     chain: &Chain,
     sample: &[Vec<u8>],
@@ -121,12 +128,9 @@ fn codes_bytes(
     let steps = chain.steps();
     let rank = steps.iter().position(|step| step.id == codecs::rank::ID);
     let alone = rank.and_then(|rank| steps.get(..=rank));
-    let (Some(alone), Some(table)) = (alone, chain.table()) else {
+    let (Some(alone), Some(table)) = (alone, chain.rank_table()) else {
         return Ok(0);
     };
-    if alone.len() == steps.len() {
-        return Ok(0);
-    }
     let alone = Chain::from_steps(alone, chain.source())?.with_table(Arc::clone(table))?;
     let codes = encode(&alone, sample, frame_bytes, scratch)?;
     Ok(codes.bytes.len() as u64)

@@ -95,12 +95,14 @@ With --dtype the inputs are elements without a header, and the namespace is thes
 other, each from a logical block on, with zeros in between, so that every file can be found at lba_bytes * (blocks of the files before it); --concat
 puts them end to end instead.
 
-Stored chains (--store-as): steps joined by '+', element steps before block steps; or auto:lossless.
+Stored chains (--store-as): steps joined by '+', element steps before block steps; or auto:lossless, with --dtype one chain for all inputs.
   none                 as it is
   u8 u16 u32 u64       each value in a narrower or wider integer type, checked (also i8 i16 i32 i64)
   bitpack:K            each value in K bits, 1 to 32, checked
   f16 bf16 f32 f64     floats in another type; a narrower one rounds to nearest even, and only with --dtype
   q8_0                 f32, bf16 or f16 in 8 bits with a scale for each 32 (GGUF's Q8_0): not exact, and only with --dtype
+  int8:ROW             f32, bf16 or f16 in 8 bits with a scale for each row of ROW elements, which the volume holds: an output channel of a weight
+                       matrix, a token of an embedding table; inputs are read once more; not exact, and only with --dtype
   rank                 16- or 32-bit ids below 4,194,304 by frequency, in one to three bytes; alone or before lz4, lz4hc or zstd; inputs are read
                        once more, for a table of them that the volume holds (u64: u32+rank)
   shuffle              bytes of equal significance together, frame by frame
@@ -132,7 +134,9 @@ Examples:
   xio pack shards --gpt --pad -o shards.xio
   xio pack corpus --as '*.bin=u16' --store '*.bin=bitpack:16+lz4' --store '*.json=zstd:9' -o corpus.xio
   xio pack tokens.bin --dtype u32 --store-as u16+lz4 -o tokens.xio
+  xio pack tokens-*.bin --dtype u32 --store-as auto:lossless --access random:16KiB -o tokens.xio
   xio pack embeddings.bin --dtype f32 --store-as f16+zstd:3 -o embeddings.xio
+  xio pack weights.bin --dtype f32 --store-as int8:768 -o weights.xio
   xio pack shard-*.bin --dtype u32 --store-as bitpack:18+zstd:3 --frame 256KiB -o shards.xio
   zcat tokens.gz | xio pack - --dtype u32 --name tokens --store-as u16 -o tokens.xio";
 
@@ -149,7 +153,7 @@ pub struct Pack {
     pub threads: Option<NonZeroUsize>,
 
     /// Show all chains that were tried, not just the best of them
-    #[arg(long, conflicts_with = "dtype")]
+    #[arg(long)]
     pub explain: bool,
 
     #[command(flatten)]

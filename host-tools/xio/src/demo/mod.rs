@@ -150,6 +150,7 @@ fn pack_one(
     let plan = Plan {
         inputs: vec![folder.join(data.file)],
         spec: StreamSpec::new(chain),
+        scaled: Vec::new(),
         layout: Layout {
             lba_bytes: LBA_BYTES,
             concat: false,

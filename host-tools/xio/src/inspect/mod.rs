@@ -1,13 +1,14 @@
 //! `xio inspect`: what a volume holds, from its directory and manifests.
 
 mod manifest;
+mod raw_frames;
 
 use std::path::Path;
 
 use anyhow::anyhow;
 use dataset::document;
 use serde_json::{Value, json};
-use transforms::Packing;
+use transforms::{Packing, Scales, Table as ChainTable};
 use volume::format::{ChainIndex, ChainUse, Extent, Layout, Mapping, Stream, Table, TableKind};
 use volume::identity::uuid_text;
 use volume::{Item, SuperblockCopy, Volume};
@@ -21,6 +22,7 @@ use crate::stdout::{print, print_line};
 use manifest::Manifest;
 use printout::size::{Size, grouped, rounded};
 use printout::text_table::{Align, TextTable};
+use raw_frames::RawShares;
 
 /// Runs the command.
 pub fn run(arguments: &cli::Inspect) -> Result<(), Failure> {
@@ -36,14 +38,16 @@ pub fn run(arguments: &cli::Inspect) -> Result<(), Failure> {
             manifest: Manifest::read(&local),
         });
     }
+    let raw = RawShares::of(&local);
     if arguments.json {
-        print_line(to_json(path, &local.volume, &views))?;
+        print_line(to_json(path, &local.volume, &views, &raw))?;
     } else {
-        print(&to_text(path, &local.volume, &views))?;
+        print(&to_text(path, &local.volume, &views, &raw))?;
     }
     note_tail_alone(path, &local.volume);
     let of_manifests = views.into_iter().find_map(ShownView::into_damage);
-    match of_manifests.or_else(|| of_superblocks(&local.volume)) {
+    let of_frames = of_manifests.or_else(|| raw.into_damage());
+    match of_frames.or_else(|| of_superblocks(&local.volume)) {
         Some(damage) => Err(damage.about(path.display())),
         None => Ok(()),
     }
@@ -175,7 +179,7 @@ fn integrity(stream: &Stream) -> &'static str {
     }
 }
 
-fn to_text(path: &Path, volume: &Volume, views: &[ShownView]) -> String {
+fn to_text(path: &Path, volume: &Volume, views: &[ShownView], raw: &RawShares) -> String {
     let superblock = volume.superblock();
     let sizes = Sizes::of(volume);
     let mut text = format!(
@@ -201,10 +205,10 @@ fn to_text(path: &Path, volume: &Volume, views: &[ShownView]) -> String {
         text.push_str(&manifest);
     }
     text.push_str("\nstreams\n");
-    text.push_str(&indented(&streams_table(volume).render()));
+    text.push_str(&indented(&streams_table(volume, raw).render()));
     text.push_str("\nchains\n");
     text.push_str(&indented(&chains_table(volume).render()));
-    for line in rank_tables(volume) {
+    for line in chain_tables(volume) {
         text.push_str(&indented(&line));
     }
     for view in views.iter().filter(|view| !view.extents.is_empty()) {
@@ -333,7 +337,7 @@ fn view_chain_text(volume: &Volume, chain: ChainIndex) -> String {
     }
 }
 
-fn streams_table(volume: &Volume) -> TextTable {
+fn streams_table(volume: &Volume, raw: &RawShares) -> TextTable {
     let mut table = TextTable::new(&[
         ("#", Align::Right),
         ("type", Align::Left),
@@ -345,6 +349,7 @@ fn streams_table(volume: &Volume) -> TextTable {
         ("ratio", Align::Right),
         ("frames", Align::Right),
         ("frame", Align::Right),
+        ("raw", Align::Right),
         ("integrity", Align::Left),
         ("range", Align::Left),
     ]);
@@ -370,6 +375,7 @@ fn streams_table(volume: &Volume) -> TextTable {
             ratio(source_bytes(stream), stored_bytes(stream)),
             frames,
             frame,
+            raw.text(index),
             integrity(stream).to_owned(),
             stream
                 .proven
@@ -416,20 +422,33 @@ fn chains_table(volume: &Volume) -> TextTable {
     table
 }
 
-/// What chains with `rank` need beside their streams.
-fn rank_tables(volume: &Volume) -> impl Iterator<Item = String> {
+/// What chains with `rank` and `int8` need beside their streams.
+fn chain_tables(volume: &Volume) -> impl Iterator<Item = String> {
     let chains = (0..).zip(volume.chains());
     chains.filter_map(|(index, chain)| {
         let table = chain.table()?;
-        let blob = volume.rank_table(ChainIndex(index))?;
-        Some(format!(
-            "chain {index} has a rank table: blob {}, {} bytes, {} ids, {} of them in one byte\n",
-            blob.0,
-            grouped(table.stored_bytes()),
-            grouped(table.ids().len() as u64),
-            grouped(u64::from(table.stoppers()).min(table.ids().len() as u64)),
-        ))
+        let blob = volume.table_blob(ChainIndex(index))?.0;
+        let bytes = grouped(table.stored_bytes());
+        Some(match table {
+            ChainTable::Ranks(table) => format!(
+                "chain {index} has a rank table: blob {blob}, {bytes} bytes, {} ids, {} of them in one byte\n",
+                grouped(table.ids().len() as u64),
+                grouped(u64::from(table.stoppers()).min(table.ids().len() as u64)),
+            ),
+            ChainTable::Scales(scales) => format!(
+                "chain {index} has scales: blob {blob}, {bytes} bytes, {} rows\n",
+                grouped(scales.values().len() as u64),
+            ),
+        })
     })
+}
+
+/// The scales of rows, where the stream is stored so.
+fn scales(stream: &Stream) -> Option<&Scales> {
+    match stream.chain.table() {
+        Some(ChainTable::Scales(scales)) => Some(scales),
+        _ => None,
+    }
 }
 
 fn sources_table(volume: &Volume) -> TextTable {
@@ -446,7 +465,7 @@ fn sources_table(volume: &Volume) -> TextTable {
     table
 }
 
-fn to_json(path: &Path, volume: &Volume, shown: &[ShownView]) -> Value {
+fn to_json(path: &Path, volume: &Volume, shown: &[ShownView], raw: &RawShares) -> Value {
     let superblock = volume.superblock();
     let sizes = Sizes::of(volume);
     json!({
@@ -470,7 +489,7 @@ fn to_json(path: &Path, volume: &Volume, shown: &[ShownView]) -> Value {
             "why": notice.why,
         })).collect::<Vec<_>>(),
         "views": shown.iter().map(view_json).collect::<Vec<_>>(),
-        "streams": volume.streams().iter().map(|stream| stream_json(volume, stream)).collect::<Vec<_>>(),
+        "streams": volume.streams().iter().enumerate().map(|(index, stream)| stream_json(volume, stream, raw.json(index))).collect::<Vec<_>>(),
         "sources": (0..).zip(volume.sources()).map(|(index, source)| json!({
             "locator": volume.locator(SourceId(index)).map(|locator| locator.to_string()),
             "bytes": source.bytes,
@@ -513,7 +532,7 @@ fn extent_json(volume: &Volume, extent: &Extent) -> Value {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a figure for people and plots")]
-fn stream_json(volume: &Volume, stream: &Stream) -> Value {
+fn stream_json(volume: &Volume, stream: &Stream, raw_frames: Value) -> Value {
     let (source_bytes, stored_bytes) = (source_bytes(stream), stored_bytes(stream));
     let per = |numerator: u64, denominator: u64| {
         (denominator > 0).then(|| numerator as f64 / denominator as f64)
@@ -534,17 +553,23 @@ fn stream_json(volume: &Volume, stream: &Stream) -> Value {
         "bits_per_value": per(stored_bytes * 8, stream.elements),
         "ratio": per(source_bytes, stored_bytes),
         "frames": entries(TableKind::Frames),
+        "raw_frames": raw_frames,
         "checksums": entries(TableKind::Checksums),
         "frame_elements": match stream.layout {
             Layout::Framed { frame_elements, .. } => Some(frame_elements),
             Layout::Unframed { .. } => None,
         },
         "integrity": integrity(stream),
-        "rank_table": stream.chain.table().map(|table| json!({
+        "rank_table": stream.chain.rank_table().map(|table| json!({
             "ids": table.ids().len(),
             "bytes": table.stored_bytes(),
             "stoppers": table.stoppers(),
-            "blob": volume.rank_table(stream.chain_index).map(|blob| blob.0),
+            "blob": volume.table_blob(stream.chain_index).map(|blob| blob.0),
+        })),
+        "scales": scales(stream).map(|scales| json!({
+            "rows": scales.values().len(),
+            "bytes": scales.stored_bytes(),
+            "blob": volume.table_blob(stream.chain_index).map(|blob| blob.0),
         })),
         "range": document::range(stream.proven),
         "sha256": stream.digest.map(|digest| document::hex(&digest)),

@@ -203,8 +203,8 @@ fn the_tables_of_inspect_align() {
     assert_eq!(
         streams,
         [
-            "  #  type  stored as   elements  source bytes  stored bytes  bits/value  ratio  frames  frame  integrity  range",
-            "  0  u32   bitpack:17   493,438     1,973,752     1,048,556       17.00   1.88       -      -  crc32c     0..=50256",
+            "  #  type  stored as   elements  source bytes  stored bytes  bits/value  ratio  frames  frame  raw  integrity  range",
+            "  0  u32   bitpack:17   493,438     1,973,752     1,048,556       17.00   1.88       -      -    -  crc32c     0..=50256",
         ]
     );
 }

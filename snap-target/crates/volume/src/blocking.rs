@@ -1,5 +1,7 @@
 //! A driver that waits: for tools and tests. It reads a volume through the same operations as the reactors do, one fetch at a time.
 
+mod frames;
+
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -17,6 +19,8 @@ use crate::opening::Opening;
 use crate::read::{OutBuf, Progress, ReadCounters, ReadOp, check_block};
 use crate::volume::Volume;
 use crate::{BlobIndex, SourcePolicy, VolumeError};
+
+pub use frames::RawFrames;
 
 /// The bytes of a volume and of its external sources.
 pub trait ReadAt {

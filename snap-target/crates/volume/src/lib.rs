@@ -24,6 +24,7 @@ pub mod ahead;
 mod assemble;
 pub mod blocking;
 mod cache;
+mod chain_tables;
 pub mod checksum;
 mod density;
 pub mod error;
@@ -36,7 +37,6 @@ pub mod limits;
 mod locator;
 mod opening;
 mod pieces;
-mod rank_tables;
 mod read;
 #[cfg(test)]
 mod tests;

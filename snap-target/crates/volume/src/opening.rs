@@ -10,7 +10,7 @@
 //! What is read is bounded by the directory (docs/format.md, "Limits"), and does not grow with the data: extents, frames and checksums
 //! stay on the store.
 
-mod rank_tables;
+mod chain_tables;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -60,7 +60,7 @@ enum Phase {
     Directory(Box<Loading>),
 }
 
-/// A rank table, and the chains that refer to it.
+/// The table of chains, and the chains that refer to it.
 #[derive(Debug)]
 struct WantedTable {
     blob: BlobIndex,
@@ -77,9 +77,9 @@ struct Loading {
     block: u64,
     /// Text blobs still to be read, sorted by place; each fetch covers a run of them.
     texts: VecDeque<BlobIndex>,
-    /// Rank tables still to be read, and what was read of the first of them.
-    rank_tables: VecDeque<WantedTable>,
-    rank_table: Vec<u8>,
+    /// Tables of chains still to be read, and what was read of the first of them.
+    chain_tables: VecDeque<WantedTable>,
+    chain_table: Vec<u8>,
     directory: Directory,
 }
 
@@ -198,7 +198,7 @@ impl Opening {
             Phase::Directory(loading) if !loading.texts.is_empty() => {
                 loading.take_texts(fetch.offset, bytes)?
             }
-            Phase::Directory(loading) => loading.take_rank_table(fetch.offset, bytes)?,
+            Phase::Directory(loading) => loading.take_chain_table(fetch.offset, bytes)?,
         }
         if let Phase::Directory(loading) = &mut self.phase
             && let Some((offset, bytes)) = loading.wanted()?
@@ -252,13 +252,13 @@ fn choose(found: &[(u64, Candidate)], store_bytes: u64) -> Result<Loading, Volum
         tables: VecDeque::from([blobs, sources, chains, streams, views]),
         block: 0,
         texts: VecDeque::new(),
-        rank_tables: VecDeque::new(),
-        rank_table: Vec::new(),
+        chain_tables: VecDeque::new(),
+        chain_table: Vec::new(),
         directory: Directory {
             superblock,
             sources: Vec::new(),
             chains: Vec::new(),
-            rank_tables: HashMap::new(),
+            chain_tables: HashMap::new(),
             streams: Vec::new(),
             blobs: Vec::new(),
             views: Vec::new(),
@@ -379,7 +379,7 @@ impl Loading {
             self.block = 0;
             self.table_loaded(kind)?;
         }
-        Ok(self.texts_wanted().or_else(|| self.rank_table_wanted()))
+        Ok(self.texts_wanted().or_else(|| self.chain_table_wanted()))
     }
 
     /// Parses blocks of the table that is being read.
@@ -427,7 +427,7 @@ impl Loading {
                 let (chain, table) = ChainUse::parse(raw, place, bounds, &directory.blobs)?;
                 directory.chains.push(chain);
                 if let Some(table) = table {
-                    directory.rank_tables.insert(ChainIndex(index_u32), table);
+                    directory.chain_tables.insert(ChainIndex(index_u32), table);
                 }
             }
             TableKind::Blobs => {
@@ -464,7 +464,7 @@ impl Loading {
             }
             TableKind::Views => self.check_view_uuids(),
             TableKind::Blobs => self.plan_texts(fields),
-            TableKind::Chains => self.plan_rank_tables(fields),
+            TableKind::Chains => self.plan_chain_tables(fields),
             _ => Ok(()),
         }
     }

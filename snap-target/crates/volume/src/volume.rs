@@ -32,7 +32,7 @@ pub(crate) struct Directory {
     pub(crate) sources: Vec<Source>,
     pub(crate) chains: Vec<ChainUse>,
     /// The blobs of chains' rank tables.
-    pub(crate) rank_tables: HashMap<ChainIndex, BlobIndex>,
+    pub(crate) chain_tables: HashMap<ChainIndex, BlobIndex>,
     pub(crate) streams: Vec<Stream>,
     pub(crate) blobs: Vec<Blob>,
     pub(crate) views: Vec<View>,
@@ -267,10 +267,10 @@ impl Volume {
         &self.directory.chains
     }
 
-    /// The blob that is the rank table of a chain, where it has one.
+    /// The blob that is the table of a chain, where it has one.
     #[must_use]
-    pub fn rank_table(&self, chain: ChainIndex) -> Option<BlobIndex> {
-        self.directory.rank_tables.get(&chain).copied()
+    pub fn table_blob(&self, chain: ChainIndex) -> Option<BlobIndex> {
+        self.directory.chain_tables.get(&chain).copied()
     }
 
     /// A view chain for streams of this element type.

@@ -13,6 +13,7 @@ use zerocopy::IntoBytes;
 use super::stream::{StreamBuilder, StreamSpec};
 use super::tables::TableWriter;
 use crate::VolumeError;
+use crate::chain_tables::ChainTables;
 use crate::checksum::crc32c;
 use crate::format::raw::{BLOCK_BYTES, BLOCK_BYTES_U64, INLINE_BYTES_MAX};
 use crate::format::superblock::{LBA_BYTES, PAYLOAD_OFFSET_MIN};
@@ -22,7 +23,6 @@ use crate::format::{
 };
 use crate::identity::{Uuid, sha256, version_8};
 use crate::limits;
-use crate::rank_tables::RankTables;
 use crate::units::Units;
 
 /// Where table blocks wait until the payload is written: a temporary file, or a `Cursor<Vec<u8>>`. Empty at first.
@@ -99,9 +99,9 @@ pub(crate) struct VolumeBuilder<W: Write> {
     sources: Vec<Source>,
     streams: Vec<Stream>,
     chains: Vec<ChainUse>,
-    rank_tables: RankTables,
+    chain_tables: ChainTables,
     /// Where each of these tables is.
-    rank_table_blobs: Vec<BlobIndex>,
+    chain_table_blobs: Vec<BlobIndex>,
     blobs: Vec<Blob>,
     /// Locators and names: small, many, and written without padding between them.
     texts: Vec<u8>,
@@ -146,8 +146,8 @@ impl<W: Write> VolumeBuilder<W> {
             }],
             streams: Vec::new(),
             chains: Vec::new(),
-            rank_tables: RankTables::default(),
-            rank_table_blobs: Vec::new(),
+            chain_tables: ChainTables::default(),
+            chain_table_blobs: Vec::new(),
             blobs: Vec::new(),
             texts: Vec::new(),
             views: Vec::new(),
@@ -345,10 +345,11 @@ impl<W: Write> VolumeBuilder<W> {
         if known.is_none() {
             check_limit("chains", self.chains.len(), limits::CHAINS_MAX)?;
             if let Some(table) = chain.table()
-                && (self.rank_tables.add(table)).map_err(|why| refused("rank tables", why))?
+                && (self.chain_tables.add(table)).map_err(|why| refused("tables of chains", why))?
             {
-                let blob = self.add_blob(BlobKind::RankTable, &table.to_bytes())?;
-                self.rank_table_blobs.push(blob);
+                let kind = BlobKind::of_table(table.kind());
+                let blob = self.add_blob(kind, &table.to_bytes())?;
+                self.chain_table_blobs.push(blob);
             }
             self.chains.push(chain);
         }

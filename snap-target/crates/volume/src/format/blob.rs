@@ -1,5 +1,7 @@
 //! Blobs: bytes of any length, known by their SHA-256.
 
+use transforms::TableKind;
+
 use super::BlobIndex;
 use super::directory::Bounds;
 use super::field::Fields;
@@ -19,6 +21,8 @@ pub enum BlobKind {
     Manifest,
     /// Ids by rank: of a chain with `rank`.
     RankTable,
+    /// The scale of each row: of a chain with `int8`.
+    Scales,
     /// A kind that this version does not interpret.
     Other(u32),
 }
@@ -30,6 +34,7 @@ impl BlobKind {
             2 => BlobKind::Name,
             3 => BlobKind::Manifest,
             4 => BlobKind::RankTable,
+            6 => BlobKind::Scales,
             other => BlobKind::Other(other),
         }
     }
@@ -40,7 +45,27 @@ impl BlobKind {
             BlobKind::Name => 2,
             BlobKind::Manifest => 3,
             BlobKind::RankTable => 4,
+            BlobKind::Scales => 6,
             BlobKind::Other(code) => code,
+        }
+    }
+
+    /// Of a chain's table.
+    #[must_use]
+    pub fn of_table(kind: TableKind) -> BlobKind {
+        match kind {
+            TableKind::Ranks => BlobKind::RankTable,
+            TableKind::Scales => BlobKind::Scales,
+        }
+    }
+
+    /// Which table of a chain the bytes are.
+    #[must_use]
+    pub fn table(self) -> Option<TableKind> {
+        match self {
+            BlobKind::RankTable => Some(TableKind::Ranks),
+            BlobKind::Scales => Some(TableKind::Scales),
+            _ => None,
         }
     }
 

@@ -1,9 +1,7 @@
 //! Chains: what was done to elements, and what is done to present them.
 
-use std::sync::Arc;
-
-use transforms::codecs::rank;
-use transforms::{Chain, ElementType, RankTable, Step, TransformId, ViewChain};
+use transforms::codecs::{int8, rank};
+use transforms::{Chain, ElementType, Step, Table, TableKind, TransformId, ViewChain};
 use zerocopy::IntoBytes;
 
 use super::BlobIndex;
@@ -64,28 +62,31 @@ impl ChainUse {
         let mut table = None;
         for step in used {
             const FIELD: &str = "blob of a step";
-            let takes_one = step.transform.get() == rank::ID.0;
-            match bounds.optional_blob(fields, FIELD, step.blob.get())? {
-                Some(blob) if takes_one => {
-                    check_blob_kind(fields, FIELD, blob, BlobKind::RankTable, blobs)?;
+            let taken = table_of(TransformId(step.transform.get()));
+            match (bounds.optional_blob(fields, FIELD, step.blob.get())?, taken) {
+                (Some(blob), Some(kind)) => {
+                    check_blob_kind(fields, FIELD, blob, BlobKind::of_table(kind), blobs)?;
                     table = Some(blob);
                 }
-                None if takes_one => {
+                (None, Some(TableKind::Ranks)) => {
                     return Err(fields.malformed(FIELD, "a rank table's", "none"));
                 }
-                Some(_) => {
+                (None, Some(TableKind::Scales)) => {
+                    return Err(fields.malformed(FIELD, "that of its scales", "none"));
+                }
+                (Some(_), None) => {
                     let known = "none: this transform takes none";
                     return Err(fields.unsupported(FIELD, step.blob, known));
                 }
-                None => {}
+                (None, None) => {}
             }
         }
         Ok((chain, table))
     }
 
-    /// The rank table, where the chain has one.
+    /// The table of its step, where the chain has one.
     #[must_use]
-    pub fn table(&self) -> Option<&Arc<RankTable>> {
+    pub fn table(&self) -> Option<&Table> {
         match self {
             ChainUse::Stored(chain) => chain.table(),
             ChainUse::View(..) => None,
@@ -110,7 +111,7 @@ impl ChainUse {
             to.transform = step.id.0.into();
             to.version = step.version.into();
             to.parameter = step.parameter.into();
-            let table = table.filter(|_| step.id == rank::ID);
+            let table = table.filter(|_| table_of(step.id).is_some());
             to.blob = table.map_or(NONE, |table| table.0).into();
         }
         // A chain has at most CHAIN_STEPS_MAX steps: the transforms crate has the same limit, asserted below.
@@ -123,6 +124,15 @@ impl ChainUse {
             reserved_3: [0; 13],
             steps,
         }
+    }
+}
+
+/// Which table a step takes.
+fn table_of(step: TransformId) -> Option<TableKind> {
+    match step {
+        rank::ID => Some(TableKind::Ranks),
+        int8::ID => Some(TableKind::Scales),
+        _ => None,
     }
 }
 

@@ -73,13 +73,21 @@ impl Stream {
         )
     }
 
-    /// Elements of one frame, if the stream has frames and this is one of them.
-    #[must_use]
-    pub fn elements_of_frame(&self, frame: u64) -> Option<u64> {
+    /// The element that a frame begins with, if the stream has frames.
+    pub(crate) fn first_of_frame(&self, frame: u64) -> Option<u64> {
         let Layout::Framed { frame_elements, .. } = self.layout else {
             return None;
         };
-        let first = frame.checked_mul(frame_elements)?;
+        frame.checked_mul(frame_elements)
+    }
+
+    /// Elements of one frame, if the stream has frames and this is one of them.
+    #[must_use]
+    pub fn elements_of_frame(&self, frame: u64) -> Option<u64> {
+        let first = self.first_of_frame(frame)?;
+        let Layout::Framed { frame_elements, .. } = self.layout else {
+            return None;
+        };
         let left = self.elements.checked_sub(first)?;
         Some(left.min(frame_elements)).filter(|count| *count > 0)
     }

@@ -395,11 +395,15 @@ impl ReadOp {
             first_byte: 0,
             bytes: packed,
         };
+        let stream = volume.stream(unit.stream);
+        let frame_first = stream.and_then(|stream| stream.first_of_frame(id.frame));
+        let frame_first = frame_first.ok_or(VolumeError::Usage("no such frame"))?;
         let mut out = self.destination(out, unit.at, unit.len())?;
         let mut timer = Timer::new();
+        let presented = unit.presented.clone();
         let expand = || {
             unit.decoder
-                .expand(window, unit.presented.clone(), &mut out)
+                .expand_at(frame_first, window, presented, &mut out)
         };
         let expanded = timer.part(unit, unit.len(), expand);
         expanded.map_err(|error| {

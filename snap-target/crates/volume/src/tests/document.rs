@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use transforms::{Chain, ElementType, RankTable, Scratch, ViewChain};
+use transforms::{Chain, ElementType, RankTable, RowMaxima, Scratch, ViewChain};
 
 use super::sample::Memory;
 use crate::blocking::open;
@@ -199,6 +199,21 @@ fn the_worked_frames_are_true() {
         .encode_frame(&source, &mut Scratch::new(), &mut packed)
         .unwrap();
     assert_eq!(group, packed);
+
+    let rows = frame_behind("int8");
+    let (scales, steps) = rows.split_at(8);
+    let chain = Chain::parse("int8:4", ElementType::F32).unwrap();
+    let numbers = [63.5, 1., -0.75, 0., -31.75, 0.25, 0.5, 31.75f32].map(f32::to_le_bytes);
+    let mut maxima = RowMaxima::new(&chain).unwrap();
+    maxima.add(&numbers.concat()).unwrap();
+    let made = maxima.scales().unwrap();
+    assert_eq!(made.to_bytes(), scales);
+    let chain = chain.with_table(Arc::new(made)).unwrap();
+    let mut packed = [0; 8];
+    chain
+        .encode_frame(&numbers.concat(), &mut Scratch::new(), &mut packed)
+        .unwrap();
+    assert_eq!(steps, packed);
 }
 
 /// The limits that the document promises are those of the code.
@@ -243,14 +258,19 @@ fn the_limits_are_those_of_the_document() {
             "128 MiB",
         ),
         (
-            "blobs of kind 4 that chains refer to",
-            RANK_TABLES_MAX,
+            "blobs of kinds 4 and 6 that chains refer to",
+            CHAIN_TABLES_MAX,
             "4,096",
         ),
         (
-            "all blobs of kind 4 that chains refer to, together",
-            RANK_TABLES_BYTES_MAX,
+            "all blobs of kinds 4 and 6 that chains refer to, together",
+            CHAIN_TABLES_BYTES_MAX,
             "64 MiB",
+        ),
+        (
+            "rows of a stream of int8",
+            transforms::ROWS_MAX as u64,
+            "16,777,216",
         ),
         (
             "entries of a rank table",

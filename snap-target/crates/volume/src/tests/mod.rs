@@ -15,6 +15,7 @@ mod floatsplit;
 mod golden;
 mod hostile;
 mod independent;
+mod int8;
 mod mapped;
 mod q8_0;
 mod ranks;

@@ -12,7 +12,7 @@ use crate::blocking::open;
 use crate::checksum::crc32c;
 use crate::format::{BlobIndex, BlobKind, ChainIndex, Layout};
 use crate::identity::sha256;
-use crate::limits::RANK_TABLES_MAX;
+use crate::limits::CHAIN_TABLES_MAX;
 use crate::verify::verify;
 use crate::write::{Options, StreamSpec, Writer};
 use crate::{Item, StreamIndex, Volume, VolumeError};
@@ -58,7 +58,7 @@ fn opened(store: &[u8]) -> Result<Volume, VolumeError> {
 fn sample() -> (Vec<u8>, Volume, BlobIndex) {
     let store = made().volume;
     let volume = opened(&store).unwrap();
-    let blob = volume.rank_table(ChainIndex(0)).unwrap();
+    let blob = volume.table_blob(ChainIndex(0)).unwrap();
     (store, volume, blob)
 }
 
@@ -86,12 +86,12 @@ fn each_chain_has_its_table_and_the_length_is_known_before() {
     let (store, volume, _) = sample();
     let mut blobs = Vec::new();
     for (index, (text, ..)) in (0..).zip(GOLDEN) {
-        let blob = volume.rank_table(ChainIndex(index)).unwrap();
+        let blob = volume.table_blob(ChainIndex(index)).unwrap();
         let entry = &volume.blobs()[blob.0 as usize];
         assert_eq!(entry.kind, BlobKind::RankTable);
         let bytes = &store[entry.offset as usize..][..entry.bytes as usize];
         let stream = volume.stream(StreamIndex(index)).unwrap();
-        let table = stream.chain.table().unwrap();
+        let table = stream.chain.rank_table().unwrap();
         assert_eq!(**table, RankTable::parse(bytes).unwrap());
         assert_eq!(stream.chain.to_string(), text);
         blobs.push(blob.0);
@@ -170,7 +170,7 @@ fn a_chain_says_which_table_it_has() {
     let far = with(24, &999u32.to_le_bytes());
     assert!(far.contains("blob of a step is 999"), "{far}");
     // The table of another chain: its ids are more than the elements hold.
-    let other = volume.rank_table(ChainIndex(3)).unwrap();
+    let other = volume.table_blob(ChainIndex(3)).unwrap();
     let mut narrow = store.clone();
     edit::entry(&mut narrow, &chains, 1, |entry| {
         entry[24..28].copy_from_slice(&other.0.to_le_bytes());
@@ -250,7 +250,7 @@ fn add_eight_ids(builder: &mut Builder, text: &str, number: u64) -> StreamIndex 
 /// A builder with as many tables as there may be.
 fn full() -> Builder {
     let mut builder = builder(512);
-    for number in 0..RANK_TABLES_MAX {
+    for number in 0..CHAIN_TABLES_MAX {
         add_eight_ids(&mut builder, "rank", number);
     }
     builder
@@ -261,7 +261,7 @@ fn many_tables() -> (Vec<u8>, BlobIndex) {
     let mut builder = full();
     // With a table that is there: a chain more, and no table.
     let stream = add_eight_ids(&mut builder, "rank+lz4", 0);
-    let chain = of_eight_ids("rank", RANK_TABLES_MAX);
+    let chain = of_eight_ids("rank", CHAIN_TABLES_MAX);
     let table = chain.table().unwrap().to_bytes();
     let more = builder.add_blob(BlobKind::RankTable, &table).unwrap();
     let spec = ViewSpec {
@@ -281,9 +281,11 @@ fn many_tables() -> (Vec<u8>, BlobIndex) {
 #[test]
 fn neither_writer_makes_more_tables_than_are_read() {
     let mut builder = full();
-    let spec = AssembledSpec::own(of_eight_ids("rank", RANK_TABLES_MAX), 8);
+    let spec = AssembledSpec::own(of_eight_ids("rank", CHAIN_TABLES_MAX), 8);
     let mut stream = builder.begin_stream(spec).unwrap();
-    stream.append(&eight_ids(RANK_TABLES_MAX), 8, None).unwrap();
+    stream
+        .append(&eight_ids(CHAIN_TABLES_MAX), 8, None)
+        .unwrap();
     let refused = stream.finish(None).unwrap_err().to_string();
     assert!(refused.contains("more than 4096 of them"), "{refused}");
 
@@ -299,12 +301,12 @@ fn neither_writer_makes_more_tables_than_are_read() {
         let spec = StreamSpec::new(of_eight_ids("rank", number));
         writer.add_stream(&spec, &mut &eight_ids(number)[..], &mut |_| {})
     };
-    for number in 0..RANK_TABLES_MAX {
+    for number in 0..CHAIN_TABLES_MAX {
         add(number).unwrap();
     }
-    let refused = add(RANK_TABLES_MAX).unwrap_err().to_string();
+    let refused = add(CHAIN_TABLES_MAX).unwrap_err().to_string();
     assert!(
-        refused.contains("rank tables: more than 4096 of them"),
+        refused.contains("tables of chains: more than 4096 of them"),
         "{refused}"
     );
 }
@@ -314,20 +316,20 @@ fn as_many_tables_as_there_may_be_are_read_and_no_more() {
     let (mut store, more) = many_tables();
     let volume = opened(&store).unwrap();
     let [.., chains, _, _] = volume.superblock().directory;
-    assert_eq!(chains.entry_count(), RANK_TABLES_MAX + 1);
+    assert_eq!(chains.entry_count(), CHAIN_TABLES_MAX + 1);
     for chain in [0, 1, 4095, 4096] {
         let stream = volume.stream(StreamIndex(chain)).unwrap();
-        let blob = volume.rank_table(ChainIndex(chain)).unwrap();
+        let blob = volume.table_blob(ChainIndex(chain)).unwrap();
         let entry = &volume.blobs()[blob.0 as usize];
         let bytes = &store[entry.offset as usize..][..entry.bytes as usize];
         assert_eq!(stream.chain.table().unwrap().to_bytes(), bytes);
     }
-    edit::entry(&mut store, &chains, RANK_TABLES_MAX, |entry| {
+    edit::entry(&mut store, &chains, CHAIN_TABLES_MAX, |entry| {
         entry[24..28].copy_from_slice(&more.0.to_le_bytes());
     });
     let error = refused(&store);
     assert!(
-        error.contains("rank tables is 4097, expected 0 to 4096"),
+        error.contains("tables of chains is 4097, expected 0 to 4096"),
         "{error}"
     );
 }

@@ -84,7 +84,8 @@ impl Walk<'_> {
                     first_byte: 0,
                     bytes: &packed,
                 };
-                elements.check(stream, place, 0..count, window)
+                let first = stream.first_of_frame(number).unwrap_or(0);
+                elements.check(stream, place, first, 0..count, window)
             });
             self.note(checked);
         }
@@ -200,7 +201,7 @@ impl Walk<'_> {
                 bytes: bytes.get(skipped..).unwrap_or_default(),
             };
             let place = stream.granule_place(index, granules.start);
-            let checked = elements.check(stream, place, first..first + count, window);
+            let checked = elements.check(stream, place, 0, first..first + count, window);
             self.note(checked);
         }
         elements.finish()
@@ -317,11 +318,13 @@ impl Elements {
         }
     }
 
-    /// Decodes `elements` of a packed form (of a frame, or of the whole stream), of which `window` holds the bytes.
+    /// Decodes `elements` of a packed form (of a frame, which begins with element `frame_first`, or of the whole stream), of which `window` holds the
+    /// bytes.
     fn check(
         &mut self,
         stream: &Stream,
         place: Place,
+        frame_first: u64,
         elements: Range<u64>,
         window: PackedWindow<'_>,
     ) -> Result<(), VolumeError> {
@@ -340,7 +343,7 @@ impl Elements {
             self.out.resize(len, 0);
             let mut out = OutSegments::from_slice(&mut self.out);
             decoder
-                .expand(window, first * size..end * size, &mut out)
+                .expand_at(frame_first, window, first * size..end * size, &mut out)
                 .map_err(|error| refused(&error))?;
             if let Some(hash) = &mut self.hash {
                 hash.update(&self.out);

@@ -135,7 +135,7 @@ impl Batch {
         if cut.rounds() {
             self.read_back.resize(self.source.len(), 0);
             cut.chain
-                .read_back(&self.source, &mut self.read_back)
+                .read_back_at(self.first_element, &self.source, &mut self.read_back)
                 .map_err(|error| at_element(error, self.first_element, element_bytes))?;
         }
         let unit_elements = cut.frame_elements.unwrap_or_else(|| cut.batch_elements());
@@ -152,7 +152,7 @@ impl Batch {
                 .resize(start + usize_of(cut.chain.stored_bytes_max(elements)), 0);
             let encoded = cut
                 .chain
-                .encode_frame(source, scratch, &mut self.stored[start..])
+                .encode_frame_at(first_element, source, scratch, &mut self.stored[start..])
                 .map_err(|error| at_element(error, first_element, element_bytes))?;
             self.stored.truncate(start + encoded.stored_bytes);
             let stored = &self.stored[start..];
@@ -201,6 +201,10 @@ fn at_element(error: TransformError, first_element: u64, element_bytes: usize) -
         TransformError::Unscalable { index, bits } => {
             let index = first_element + index;
             (index, TransformError::Unscalable { index, bits })
+        }
+        TransformError::BeyondScale { index, bits } => {
+            let index = first_element + index;
+            (index, TransformError::BeyondScale { index, bits })
         }
         other => (first_element, other),
     };

@@ -1,10 +1,9 @@
 //! The end of a volume: tables, names, directory, superblocks; each durable before what refers to it is written.
 
 use std::iter;
-use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
-use transforms::RankTable;
+use transforms::Table as ChainTable;
 use zerocopy::{Immutable, IntoBytes};
 
 use super::appender::Appender;
@@ -54,8 +53,8 @@ impl<O: Output> Writer<O> {
         let streams = self.write_stream_tables(volume_uuid)?;
         let mut views = self.write_view_tables(volume_uuid, &content_uuid)?;
         let (blobs, first_table) = self.write_blobs(&mut views)?;
-        let blob_of = |table: &Arc<RankTable>| {
-            let index = self.rank_tables.position(table)?;
+        let blob_of = |table: &ChainTable| {
+            let index = self.chain_tables.position(table)?;
             blob_index(first_table + index).ok()
         };
         let chains: Vec<RawChain> = (self.chains.iter())
@@ -229,7 +228,7 @@ impl<O: Output> Writer<O> {
         Ok(views)
     }
 
-    /// Names, manifests, locators, rank tables, in this order; tells the views where their manifests are, and returns which blob the first table is.
+    /// Names, manifests, locators, tables of chains, in this order; tells the views where their manifests are, and returns which blob the first table is.
     fn write_blobs(&mut self, views: &mut [View]) -> Result<(Vec<Blob>, usize), WriteError> {
         let mut blobs = Vec::with_capacity(self.views.len() + self.sources.len());
         let out = &mut self.out;
@@ -247,8 +246,9 @@ impl<O: Output> Writer<O> {
             blobs.push(write_blob(out, BlobKind::Locator, &source.locator)?);
         }
         let first_table = blobs.len();
-        for table in self.rank_tables.iter() {
-            blobs.push(write_blob(out, BlobKind::RankTable, &table.to_bytes())?);
+        for table in self.chain_tables.iter() {
+            let kind = BlobKind::of_table(table.kind());
+            blobs.push(write_blob(out, kind, &table.to_bytes())?);
         }
         out.align()?;
         Ok((blobs, first_table))

@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use transforms::RankTable;
+use transforms::Table as ChainTable;
 
 use super::map::{DraftSource, check_locator};
 use super::spec::{Integrity, StreamSpec};
@@ -141,8 +141,8 @@ impl Writer<Nowhere> {
         let locators = self.sources.iter().map(|source| source.locator.len());
         let texts = names.chain(manifests).chain(locators);
         let texts = texts.map(|bytes| bytes as u64);
-        let tables = self.rank_tables.iter();
-        let tables = tables.map(RankTable::stored_bytes);
+        let tables = self.chain_tables.iter();
+        let tables = tables.map(ChainTable::stored_bytes);
         let blobs: Vec<u64> = texts.chain(tables).collect();
         let blob_bytes: u64 = blobs.iter().sum();
         let directory = [

@@ -12,13 +12,13 @@ use super::map::DraftSource;
 use super::spec::{ExtentSpec, Integrity, Options, StreamSpec, ViewSpec};
 use super::spool::Spool;
 use super::{Output, WriteError, pipeline};
+use crate::chain_tables::ChainTables;
 use crate::density::{Crowded, Density};
 use crate::format::is_view_name;
 use crate::format::raw::INLINE_BYTES_MAX;
 use crate::format::superblock::{LBA_BYTES, PAYLOAD_OFFSET_MIN};
 use crate::format::{ChainIndex, ChainUse, Extent, Mapping, SourceId, StreamIndex, ViewIndex};
 use crate::limits;
-use crate::rank_tables::RankTables;
 use crate::units::Units;
 
 /// How far a stream is.
@@ -59,7 +59,7 @@ pub struct Writer<O> {
     pub(super) spool: Spool,
     pub(super) chains: Vec<ChainUse>,
     /// Of these chains.
-    pub(super) rank_tables: RankTables,
+    pub(super) chain_tables: ChainTables,
     /// Files that are mapped: source 1 and on.
     pub(super) sources: Vec<DraftSource>,
     pub(super) streams: Vec<DraftStream>,
@@ -115,7 +115,7 @@ impl<O: Output> Writer<O> {
             options,
             spool: Spool::default(),
             chains: Vec::new(),
-            rank_tables: RankTables::default(),
+            chain_tables: ChainTables::default(),
             sources: Vec::new(),
             streams: Vec::new(),
             views: Vec::new(),
@@ -188,10 +188,19 @@ impl<O: Output> Writer<O> {
             Ok(())
         })?;
         self.out.align()?;
+        let elements = input.bytes / spec.chain.source().bytes() as u64;
+        if let Some(scaled) = spec.chain.scaled_elements()
+            && scaled != elements
+        {
+            return Err(WriteError::Refused {
+                field: "scales",
+                why: format!("they are of {scaled} elements, and the input has {elements}"),
+            });
+        }
         let written = Written {
             stream,
             source_bytes: input.bytes,
-            elements: input.bytes / spec.chain.source().bytes() as u64,
+            elements,
             stored_bytes: progress.stored_bytes,
             proven,
             sha256: input.sha256,
@@ -418,9 +427,9 @@ impl<O: Output> Writer<O> {
         }
         let index = count("chains", self.chains.len(), limits::CHAINS_MAX)?;
         if let Some(table) = chain.table() {
-            let added = self.rank_tables.add(table);
+            let added = self.chain_tables.add(table);
             added.map_err(|why| WriteError::Refused {
-                field: "rank tables",
+                field: "tables of chains",
                 why,
             })?;
         }
@@ -434,7 +443,7 @@ pub(super) fn check_table(chain: &Chain) -> Result<(), WriteError> {
     match chain.needs_table() && chain.table().is_none() {
         true => Err(WriteError::Refused {
             field: "chain",
-            why: format!("{chain} needs a rank table, which is made of all that is stored by it"),
+            why: format!("{chain} needs a table, which is made of all that is stored by it"),
         }),
         false => Ok(()),
     }

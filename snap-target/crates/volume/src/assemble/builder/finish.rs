@@ -1,9 +1,8 @@
 //! The end of a volume: what waited goes behind the payload, then the directory, and superblocks for what there is then.
 
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::sync::Arc;
 
-use transforms::RankTable;
+use transforms::Table as ChainTable;
 use zerocopy::IntoBytes;
 
 use super::{TableWriter, VolumeBuilder, padding, refused, writing};
@@ -134,9 +133,9 @@ impl<W: Write> VolumeBuilder<W> {
     fn write_directory(&mut self) -> Result<[Table; 5], VolumeError> {
         let sources: Vec<_> = self.sources.iter().map(Source::to_raw).collect();
         let streams: Vec<_> = self.streams.iter().map(Stream::to_raw).collect();
-        let blob = |table: &Arc<RankTable>| {
-            let index = self.rank_tables.position(table)?;
-            self.rank_table_blobs.get(index).copied()
+        let blob = |table: &ChainTable| {
+            let index = self.chain_tables.position(table)?;
+            self.chain_table_blobs.get(index).copied()
         };
         let raw = |chain: &ChainUse| chain.to_raw(chain.table().and_then(blob));
         let chains: Vec<_> = self.chains.iter().map(raw).collect();
