@@ -76,7 +76,13 @@ impl Records {
         if about.bytes < bytes_of(about, format)? {
             return Err(SessionError::Inflight("it is shorter than its queues need"));
         }
-        Self::over(file, about, format)
+        let records = Self::over(file, about, format)?;
+        match records.memory.keeps_length() {
+            true => Ok(records),
+            false => Err(SessionError::Inflight(
+                "its file is not sealed against getting shorter (F_SEAL_SHRINK), as the one was that this device made",
+            )),
+        }
     }
 
     fn over(file: &OwnedFd, about: Inflight, format: Format) -> Result<Self, SessionError> {

@@ -22,6 +22,9 @@ pub(crate) const SEGMENT_BYTES_MAX: u32 = 32 << 10;
 pub(crate) const PIECE_BYTES: u32 = 1 << 20;
 /// Pieces of a request that are under way at a time: what a request has of an engine's buffers, however long it is.
 pub(crate) const LANES_MAX: usize = 4;
+/// Bytes that a device's queues on one reactor hold of its engine's memory for reads, and as many for writes: half of the buffers of a piece that an engine
+/// has by default. Each queue may hold one piece whatever the others do.
+pub(crate) const DEVICE_HELD_BYTES_MAX: u64 = 16 * PIECE_BYTES as u64;
 /// Segments of a buffer that is handed to a store.
 pub(crate) const PIECE_SEGMENTS_MAX: usize = store::SEGMENTS_MIN as usize;
 /// Ranges of a discard.
@@ -67,6 +70,10 @@ const _: () = assert!(
 const _: () = assert!(
     (SEGMENTS_MAX * SEGMENT_BYTES_MAX) as usize <= LANES_MAX * PIECE_BYTES as usize,
     "what a driver that heeds the limits sends is under way at once"
+);
+const _: () = assert!(
+    DEVICE_HELD_BYTES_MAX >= LANES_MAX as u64 * PIECE_BYTES as u64,
+    "a request has all its lanes"
 );
 const _: () = assert!(
     PIECE_BYTES <= TRANSFER_BYTES_MIN,

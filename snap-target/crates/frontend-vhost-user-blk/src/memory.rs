@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -118,6 +119,9 @@ impl GuestMap {
         }
         let (name, farewell) = self.gone.next();
         let memory = Shared::map(file, file_offset, bytes, Access::BOTH, farewell)?;
+        if !memory.keeps_length() {
+            self.gone.warn_of_length();
+        }
         Ok(Mapped {
             region,
             file: identity(file)?,
@@ -150,11 +154,12 @@ impl Going {
     }
 }
 
-/// Which mappings there are.
+/// Which mappings there are of a connection's.
 #[derive(Debug, Default)]
 struct Gone {
     state: Mutex<State>,
     changed: Condvar,
+    has_warned: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -170,6 +175,15 @@ impl Gone {
         state.next += 1;
         state.mapped.push(name);
         (name, Farewell(name, self.clone()))
+    }
+
+    /// Once a connection.
+    fn warn_of_length(&self) {
+        if !self.has_warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "a guest's memory is a file that its monitor can make shorter, and this daemon ends by SIGBUS if it does: give the guest a memory-backend-memfd, which is sealed against that"
+            );
+        }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {

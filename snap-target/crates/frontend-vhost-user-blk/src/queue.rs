@@ -1,5 +1,6 @@
 //! One queue: chains in, requests to the engine, chains back.
 
+mod held;
 mod slots;
 mod turn;
 
@@ -21,6 +22,7 @@ use crate::guest::{Guest, RingArea};
 use crate::limits::SPIN;
 use crate::order::{Ending, QueueId, Start};
 use crate::request::{Parts, Request, Status};
+pub(crate) use held::Held;
 use slots::{PieceId, Slot};
 pub(crate) use turn::Turn;
 
@@ -62,6 +64,12 @@ pub(crate) struct Queue {
     free: Vec<u16>,
     /// Requests with pieces that have not been begun, the longest waiting first: they found no memory, or as many as may be are under way.
     waiting: VecDeque<u16>,
+    /// When the timer comes by which the first of them fails.
+    starved_until: Option<Instant>,
+    /// What its copies hold of the engine's memory.
+    held: Held,
+    /// Memory was given back since [`Queue::settle`] began.
+    has_freed: bool,
     /// Pieces of reads whose bytes are there, to be copied to the guest.
     arrived: VecDeque<(PieceId, Done)>,
     /// Pieces that found the namespace gone: another one may be about to take its place.
@@ -77,6 +85,7 @@ pub(crate) struct Queue {
     /// Chains were given back since the driver was last told.
     has_given_back: bool,
     has_complained: bool,
+    has_starved: bool,
     /// The ring broke: nothing more is taken.
     is_broken: bool,
     /// Its driver cannot be heard: the ring had no room to wait for it.
@@ -88,7 +97,12 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    pub(crate) fn new(reactor: &Reactor, tokens: Tokens, start: Start) -> Result<Self, String> {
+    pub(crate) fn new(
+        reactor: &Reactor,
+        tokens: Tokens,
+        start: Start,
+        held: Held,
+    ) -> Result<Self, String> {
         let guest = Guest::new(start.windows);
         let record = start.record.map(RingArea);
         let ring = Ring::new(&guest, &start.layout, start.options, start.position, record);
@@ -116,6 +130,9 @@ impl Queue {
             slots: (0..size).map(|_| Slot::free()).collect(),
             free: (0..size).rev().collect(),
             waiting: VecDeque::new(),
+            starved_until: None,
+            held,
+            has_freed: false,
             arrived: VecDeque::new(),
             detached: Vec::new(),
             detached_until: None,
@@ -125,6 +142,7 @@ impl Queue {
             is_behind: true,
             has_given_back: false,
             has_complained: false,
+            has_starved: false,
             is_broken: false,
             is_deaf: false,
             holds_until: start.holds_until,
@@ -149,6 +167,21 @@ impl Queue {
 
     pub(crate) fn has_ended(&self) -> bool {
         self.has_ended
+    }
+
+    /// What another queue of this device is to hold memory with; none where it is not of it.
+    pub(crate) fn held_beside(&self, device: &Arc<Counters>) -> Option<Held> {
+        Arc::ptr_eq(&self.counters, device).then(|| self.held.beside())
+    }
+
+    /// Whether its last [`Queue::settle`] gave memory back.
+    pub(crate) fn has_freed(&self) -> bool {
+        self.has_freed
+    }
+
+    /// Whether requests wait for memory, or for their turn.
+    pub(crate) fn is_starved(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
     /// What has ended by now may have been told to nobody, or to the last one: the driver is told once more.
@@ -218,9 +251,11 @@ impl Queue {
 
     /// Goes on with what waits, tells the driver what has ended, and sees whether there is more to do. True: the next turn may not wait.
     pub(crate) fn settle(&mut self, engine: &mut Engine) -> bool {
+        self.has_freed = false;
         self.copy_arrived();
         self.feed_waiting(engine);
         self.look_at_detached(engine);
+        self.look_at_starved();
         if self.is_deaf {
             self.is_deaf = self.listen().is_err();
             self.is_behind = true;
@@ -454,6 +489,16 @@ impl Queue {
                 queue = self.name,
                 why,
                 "a chain of the guest's is no request; more of them are not told"
+            );
+        }
+    }
+
+    /// Nor does one whose requests find no memory.
+    fn complain_of_memory(&mut self) {
+        if !std::mem::replace(&mut self.has_starved, true) {
+            tracing::warn!(
+                queue = self.name,
+                "a request found no memory in time; more of them are not told"
             );
         }
     }

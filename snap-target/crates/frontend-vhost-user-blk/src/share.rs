@@ -73,6 +73,7 @@ impl Share {
     /// After all answers: begins what can be begun, and tells guests of what has ended. True: the ring's next turn may not wait.
     pub fn settle(&mut self, engine: &mut Engine) -> bool {
         let mut has_work = false;
+        let mut has_freed = false;
         let mut ended = Vec::new();
         let mut first_without = None;
         for (place, id) in self.order.iter().enumerate() {
@@ -84,11 +85,14 @@ impl Share {
             }
             queue.turn.go_on(self.bytes_left);
             has_work |= queue.settle(engine);
+            has_freed |= queue.has_freed();
             self.bytes_left = queue.turn.share_bytes();
             if queue.has_ended() {
                 ended.push(*id);
             }
         }
+        // Memory that a queue has given back meanwhile may be what one before it waits for, and no event tells that one.
+        has_work |= has_freed && self.queues.values().any(Queue::is_starved);
         // Those for whom nothing was left are the first next time.
         if let Some(place) = first_without {
             self.order.rotate_left(place);
@@ -145,7 +149,10 @@ impl Share {
             ));
         }
         let id = start.id;
-        let queue = Queue::new(&self.ring, self.tokens, start)?;
+        let beside = self.queues.values();
+        let beside = beside.filter_map(|queue| queue.held_beside(&start.counters));
+        let held = beside.last().unwrap_or_default();
+        let queue = Queue::new(&self.ring, self.tokens, start, held)?;
         self.owners.insert(queue.owner_id(), id);
         self.queues.insert(id, queue);
         self.order.push_back(id);

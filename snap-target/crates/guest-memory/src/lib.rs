@@ -9,8 +9,8 @@
 //! slice lies over them.
 //!
 //! **What it does not do.** It does not move bytes of windows without a descriptor: [`Fault::NotShared`]. A file that its owner makes shorter than what is
-//! mapped of it kills the process that touches the missing bytes (SIGBUS): a descriptor is checked when it is mapped, and whoever shares it is trusted
-//! not to do that afterwards.
+//! mapped of it kills the process that touches the missing bytes (SIGBUS): a descriptor is sealed against that and checked when it is mapped; where it
+//! takes no seals, whoever shares it is trusted not to do that afterwards, and [`Shared::keeps_length`] says so.
 
 #![deny(unsafe_code)]
 

@@ -1,10 +1,11 @@
 //! A mapping of a descriptor that another process shares.
 
 use std::any::Any;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 
 use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::libc;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use nix::sys::stat::{SFlag, fstat};
@@ -40,6 +41,7 @@ pub enum MapError {
 pub struct Shared {
     region: Region,
     access: Access,
+    keeps_length: bool,
     /// Dropped after the memory was unmapped: who waits for that is told so.
     keeper: Option<Box<dyn Any + Send + Sync>>,
 }
@@ -57,7 +59,8 @@ unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
 impl Shared {
-    /// Maps `bytes` from `offset` on of a descriptor, for what `access` allows. `keeper` is dropped once it is unmapped again.
+    /// Maps `bytes` from `offset` on of a descriptor, for what `access` allows. `keeper` is dropped once it is unmapped again. A file that takes seals is sealed
+    /// against getting shorter: [`Shared::keeps_length`].
     ///
     /// # Errors
     /// [`MapError`].
@@ -75,6 +78,8 @@ impl Shared {
             .ok()
             .and_then(std::num::NonZeroUsize::new)
             .ok_or(place)?;
+        // Before its length is looked at.
+        let keeps_length = seal(fd.as_fd());
         let of_file = fstat(fd.as_fd())?;
         let file_bytes = u64::try_from(of_file.st_size).unwrap_or(0);
         let is_file = SFlag::from_bits_truncate(of_file.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG;
@@ -90,6 +95,7 @@ impl Shared {
         Ok(Self {
             region: Region::new(base.cast(), len.get()),
             access,
+            keeps_length,
             keeper: Some(Box::new(keeper)),
         })
     }
@@ -106,6 +112,12 @@ impl Shared {
         self.access
     }
 
+    /// Whether nobody can make the file shorter. Else whoever shared it can, and the next access to what is missing ends this process (SIGBUS).
+    #[must_use]
+    pub fn keeps_length(&self) -> bool {
+        self.keeps_length
+    }
+
     /// Byte `offset`, which is inside.
     pub(crate) fn at(&self, offset: usize) -> Option<NonNull<u8>> {
         if offset >= self.region.len() {
@@ -116,11 +128,58 @@ impl Shared {
     }
 }
 
+/// Has the kernel keep a file as long as it is, where that can be had: a memfd whose maker allowed seals. Whether it does.
+fn seal(file: BorrowedFd<'_>) -> bool {
+    // Refused where no more seals may be set: this one may be there.
+    let _refused = fcntl(file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK));
+    let seals = fcntl(file, FcntlArg::F_GET_SEALS).map(SealFlag::from_bits_truncate);
+    seals.is_ok_and(|seals| seals.contains(SealFlag::F_SEAL_SHRINK))
+}
+
 impl Drop for Shared {
     fn drop(&mut self) {
         // SAFETY: mapped by `map`, unmapped once; whoever has a pointer into it holds a reference.
         let unmapped = unsafe { munmap(self.region.base().cast(), self.region.len()) };
         debug_assert_eq!(unmapped, Ok(()), "a mapping of our own");
         drop(self.keeper.take());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+
+    use nix::sys::memfd::{MFdFlags, memfd_create};
+    use nix::unistd::ftruncate;
+
+    use super::*;
+
+    fn file(flags: MFdFlags) -> OwnedFd {
+        let file = memfd_create("guest", flags).unwrap();
+        ftruncate(&file, 8192).unwrap();
+        file
+    }
+
+    #[test]
+    fn a_file_that_takes_seals_keeps_its_length() {
+        let file = file(MFdFlags::MFD_ALLOW_SEALING);
+        let shared = Shared::map(&file, 0, 4096, Access::BOTH, ()).unwrap();
+        assert!(shared.keeps_length());
+        assert_eq!(ftruncate(&file, 0), Err(Errno::EPERM));
+        ftruncate(&file, 16384).unwrap();
+    }
+
+    #[test]
+    fn of_others_it_is_known_that_they_need_not() {
+        // Without MFD_ALLOW_SEALING no seal can be set; a device takes none either.
+        let zero = std::fs::File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/zero")
+            .unwrap();
+        for file in [file(MFdFlags::empty()), zero.into()] {
+            let shared = Shared::map(&file, 0, 4096, Access::BOTH, ()).unwrap();
+            assert!(!shared.keeps_length());
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use guest_memory::{from_guest, to_guest};
+use guest_memory::{Way, from_guest, to_guest};
 use namespace::{Asked, Done, Engine, Io, NamespaceError, ReaderId};
 use reactor::buf::IoBuf;
 use virtio_ring::Head;
@@ -98,7 +98,7 @@ impl Queue {
             let queue = self.name.as_str();
             tracing::warn!(queue, %error, "a request failed");
         }
-        let copies_out = matches!(slot.request, Request::Read { .. }) && !slot.direct;
+        let copies_out = slot.copies() == Some(Way::ToGuest);
         match done.result.is_ok() && copies_out && !is_cut {
             true => self.arrived.push_back((id, done)),
             false => self.piece_ended(id, done.result.is_err()),
@@ -131,6 +131,7 @@ impl Queue {
     }
 
     fn piece_ended(&mut self, id: PieceId, has_failed: bool) {
+        self.let_go(id);
         let Some(slot) = self.slots.get_mut(usize::from(id.slot)) else {
             return;
         };
@@ -214,16 +215,42 @@ impl Queue {
     /// Begins as many pieces of a request as may be under way.
     pub(super) fn go_on(&mut self, index: u16, engine: &mut Engine) -> Begun {
         while let Some(id) = self.open_lane(index) {
-            if !self.turn.has_bytes() {
+            let begun = self.begin_piece(id, engine);
+            if begun != Begun::Enough {
                 self.close_lane(id);
-                return Begun::NoTurn;
-            }
-            if !self.submit(id, engine) {
-                self.close_lane(id);
-                return Begun::NoMemory;
+                return begun;
             }
         }
         Begun::Enough
+    }
+
+    fn begin_piece(&mut self, id: PieceId, engine: &mut Engine) -> Begun {
+        if !self.turn.has_bytes() {
+            return Begun::NoTurn;
+        }
+        let copied = self.copied_bytes(id);
+        if copied.is_some_and(|(way, bytes)| !self.held.take(way, bytes, engine)) {
+            return Begun::NoMemory;
+        }
+        if !self.submit(id, engine) {
+            self.let_go(id);
+            return Begun::NoMemory;
+        }
+        Begun::Enough
+    }
+
+    /// What a piece that is under way has of the engine's memory, by the way that it goes; none where the store works on the guest's.
+    fn copied_bytes(&self, id: PieceId) -> Option<(Way, u64)> {
+        let (slot, piece) = self.piece(id)?;
+        let way = slot.copies()?;
+        Some((way, piece_of(piece, slot.data.len()).len() as u64))
+    }
+
+    fn let_go(&mut self, id: PieceId) {
+        if let Some((way, bytes)) = self.copied_bytes(id) {
+            self.held.give_back(way, bytes);
+            self.has_freed = true;
+        }
     }
 
     /// The next piece of a request, if it has one that may begin.
@@ -307,34 +334,77 @@ impl Queue {
 
     /// What waits for memory, for its other pieces or for its turn goes on in its order.
     pub(super) fn feed_waiting(&mut self, engine: &mut Engine) {
-        let mut has_memory = true;
-        // Each is looked at once; those that wait on keep their order.
+        let (mut starves_out, mut starves_in) = (false, false);
+        // Each is looked at once; those that wait on keep their order, reads and writes each their own.
         for _ in 0..self.waiting.len() {
             let Some(index) = self.waiting.pop_front() else {
                 return;
             };
-            let begun = match has_memory || !self.copies_in(index) {
-                true => self.go_on(index, engine),
-                false => Begun::NoMemory,
+            let mut none = false;
+            let starves = match self.copies(index) {
+                Some(Way::ToGuest) => &mut starves_out,
+                Some(Way::FromGuest) => &mut starves_in,
+                None => &mut none,
             };
-            has_memory &= begun != Begun::NoMemory;
+            let begun = match *starves {
+                true => Begun::NoMemory,
+                false => self.go_on(index, engine),
+            };
+            *starves = begun == Begun::NoMemory;
             if begun != Begun::Enough {
                 self.waiting.push_back(index);
             }
         }
     }
 
+    /// Requests that wait for memory fail when it has not come by their deadline: no event need come before that.
+    pub(super) fn look_at_starved(&mut self) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        let deadline = |index: u16| self.slots.get(usize::from(index))?.deadline;
+        let is_late = |index: &u16| deadline(*index).is_some_and(|until| until <= now);
+        let late: Vec<u16> = self.waiting.iter().copied().filter(is_late).collect();
+        for index in late {
+            self.complain_of_memory();
+            self.begin_no_more_of(index);
+        }
+        let deadline = |index: &u16| self.slots.get(usize::from(*index))?.deadline;
+        let first = self.waiting.iter().filter_map(deadline).min();
+        self.starved_until = self.starved_until.filter(|armed| *armed > now);
+        if let Some(first) = first
+            && self.starved_until.is_none_or(|armed| armed > first)
+            && self.owner.timer(first, TIMER).is_ok()
+        {
+            self.starved_until = Some(first);
+        }
+    }
+
+    /// What of a request was not begun fails.
+    fn begin_no_more_of(&mut self, index: u16) {
+        self.waiting.retain(|waiting| *waiting != index);
+        let Some(slot) = self.slots.get_mut(usize::from(index)) else {
+            return;
+        };
+        slot.failed = slot.failed.or(Some(slot.next_piece));
+        slot.begin_no_more();
+        if slot.remains() == Remains::Nothing {
+            self.end(index);
+        }
+    }
+
     /// A request begins, unless it would overtake others that wait for memory.
     pub(super) fn begin_slot(&mut self, index: u16, engine: &mut Engine) {
-        let waits = self.copies_in(index) && self.waiting.iter().any(|it| self.copies_in(*it));
+        let way = self.copies(index);
+        let waits = way.is_some() && self.waiting.iter().any(|it| self.copies(*it) == way);
         if waits || self.go_on(index, engine) != Begun::Enough {
             self.waiting.push_back(index);
         }
     }
 
-    fn copies_in(&self, index: u16) -> bool {
-        let slot = self.slots.get(usize::from(index));
-        slot.is_some_and(Slot::copies_in)
+    fn copies(&self, index: u16) -> Option<Way> {
+        self.slots.get(usize::from(index))?.copies()
     }
 
     pub(super) fn take_slot(
@@ -424,9 +494,13 @@ impl Slot {
         }
     }
 
-    /// Whether its bytes go through buffers of the engine.
-    fn copies_in(&self) -> bool {
-        matches!(self.request, Request::Write { .. }) && !self.direct
+    /// Which way its bytes go through buffers of the engine, if they do.
+    fn copies(&self) -> Option<Way> {
+        match self.request {
+            Request::Read { .. } if !self.direct => Some(Way::ToGuest),
+            Request::Write { .. } if !self.direct => Some(Way::FromGuest),
+            _ => None,
+        }
     }
 }
 

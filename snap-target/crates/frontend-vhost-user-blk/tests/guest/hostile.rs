@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use store::BlockingStore;
 
 use super::monitor::{
-    DATA, GUEST, Guest, MEMORY_BYTES, Monitor, SIZE, USER, longs, memory_file, words,
+    DATA, GUEST, Guest, MEMORY_BYTES, Monitor, SIZE, USER, copy, longs, memory_file, words,
 };
 use super::served::{Served, memory};
 
@@ -211,6 +211,33 @@ fn messages_with_files_that_do_not_belong() {
         ]
         .concat();
         monitor.send(5, 1, &both, &[file.as_fd(), file.as_fd()]);
+    });
+}
+
+/// A file that gets shorter would end the daemon: what is in flight is written down in none that can, and memory that takes seals has one.
+#[test]
+fn files_that_their_monitor_can_make_shorter() {
+    let served = Served::new(memory());
+    let guest = Guest::new();
+    let mut monitor = Monitor::connect(&served.path);
+    monitor.negotiate();
+    monitor.share(&guest);
+    let shrunk = rustix::fs::ftruncate(&guest.file, 0);
+    assert_eq!(shrunk, Err(rustix::io::Errno::PERM));
+    // The one that the device made, and a copy of it that takes seals.
+    let (about, records) = monitor.inflight();
+    for kept in [&records, &copy(&records)] {
+        monitor.order(32, &about, &[kept.as_fd()]);
+        let shrunk = rustix::fs::ftruncate(kept, 0);
+        assert_eq!(shrunk, Err(rustix::io::Errno::PERM));
+    }
+    drop(monitor);
+    let bytes = u64::try_from(rustix::fs::fstat(&records).unwrap().st_size).unwrap();
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    let unsealed = rustix::fs::memfd_create("inflight", flags).unwrap();
+    rustix::fs::ftruncate(&unsealed, bytes).unwrap();
+    ends(&served, "records that can get shorter", |monitor, _| {
+        monitor.send(32, 1, &about, &[unsealed.as_fd()]);
     });
 }
 

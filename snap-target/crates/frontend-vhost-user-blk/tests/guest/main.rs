@@ -13,6 +13,7 @@ mod cache;
 mod changes;
 mod disks;
 mod foreign;
+mod greedy;
 mod hostile;
 mod kept;
 mod ledger;

@@ -66,7 +66,8 @@ pub struct Places {
 }
 
 pub fn memory_file(bytes: u64) -> OwnedFd {
-    let file = rustix::fs::memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = rustix::fs::memfd_create("guest", flags).unwrap();
     rustix::fs::ftruncate(&file, bytes).unwrap();
     file
 }
