@@ -18,6 +18,7 @@ use nvme::controller::Registers;
 use nvme::nqn::Nqn;
 use nvme::pcie::{CompletionQueue, Queues};
 use nvme::queue::QueueId;
+use nvme_spec::register::Cc;
 use reactor::{Fd, Owner, Ring, TimerId};
 use vfio_user::{Outgoing, Server, Ticket};
 
@@ -74,6 +75,8 @@ pub(crate) struct FunctionLink {
     apart: Apart,
     /// Registers that say that nothing changes the guest's memory any more, while a message does.
     withheld: Option<Registers>,
+    /// CC with EN = 1 that was written while a reset was under way.
+    early: Option<Cc>,
     /// Who waits for a reset of the device, and until when.
     resetting: Option<(Ticket, TimerId)>,
     /// Doorbells that came as messages: what those in memory spare.
@@ -156,6 +159,7 @@ impl FunctionLink {
             unmapping: Vec::new(),
             apart: Apart::default(),
             withheld: None,
+            early: None,
             resetting: None,
             doorbells_rung: 0,
             receiving: Receiving {

@@ -233,6 +233,7 @@ impl Function for FunctionLink {
     }
 
     fn subsystem_was_reset(&mut self) {
+        self.early = None;
         self.bar.subsystem_was_reset();
         self.common.unmask_vectors(u32::MAX);
     }

@@ -61,9 +61,11 @@ impl FunctionLink {
             } => {
                 let mut data = vec![0; count as usize];
                 match region {
-                    BAR0 => self
-                        .bar
-                        .read(offset, self.common.masked_vectors(), &mut data),
+                    BAR0 => {
+                        let masked = self.common.masked_vectors();
+                        self.bar.read(offset, masked, &mut data);
+                        self.enable_late();
+                    }
                     CONFIG => self.config.read(offset, &mut data),
                     // Others have no bytes, which the protocol's machine has seen.
                     _ => {}
@@ -184,7 +186,7 @@ impl FunctionLink {
         });
         for write in writes.into_iter().flatten() {
             match write {
-                Write::Configure(cc) => self.events.push_back(LinkEvent::Configured(cc)),
+                Write::Configure(cc) => self.configure(cc),
                 Write::ResetSubsystem => self.events.push_back(LinkEvent::SubsystemReset),
                 Write::Ring(doorbell, value) => self.doorbell(doorbell, value),
                 Write::Mask(bits) => self.common.mask_vectors(bits),
@@ -193,6 +195,25 @@ impl FunctionLink {
                     self.interrupt_again();
                 }
             }
+        }
+    }
+
+    /// What a host gets that sets CC.EN while CSTS.RDY is 1 is undefined (Base 2.1, Figure 41): here it is enabled when it has seen RDY as 0, as if it had
+    /// waited for that.
+    fn configure(&mut self, cc: Cc) {
+        let shown = self.bar.shown();
+        let is_early = cc.enabled() && shown.csts.ready() && !shown.cc.enabled();
+        self.early = is_early.then_some(cc);
+        if !is_early {
+            self.events.push_back(LinkEvent::Configured(cc));
+        }
+    }
+
+    /// It has read a register.
+    fn enable_late(&mut self) {
+        if !self.bar.shown().csts.ready() {
+            let late = self.early.take().map(LinkEvent::Configured);
+            self.events.extend(late);
         }
     }
 
@@ -260,7 +281,7 @@ impl FunctionLink {
                 return self.server.refuse(ticket, Errno::EIO);
             }
         }
-        self.events.push_back(LinkEvent::Configured(Cc::default()));
+        self.configure(Cc::default());
     }
 
     /// Where the controller is disabled, a reset that was asked for is complete.

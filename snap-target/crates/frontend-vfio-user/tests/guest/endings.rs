@@ -31,6 +31,30 @@ fn a_reset_waits_for_the_last_write() {
     );
 }
 
+/// CC.EN = 1 before the reset is complete, which no host may write: it sees CSTS.RDY as 0 all the same, and has a controller without queues then.
+#[test]
+fn a_controller_that_is_enabled_too_early_shows_that_it_was_reset() {
+    let (gate, store) = Gate::over(memory(), 1);
+    let machine = Machine::start(store, 2);
+    let mut guest = machine.running();
+    guest.submit(1, transfer(1, 0, 1, DATA, 0));
+    gate.wait_held(1);
+    for cc in [0x0046_0000, 0x0046_0001, 0x0046_0000, 0x0046_0001] {
+        guest.write_register(0x14, cc);
+        assert_eq!(guest.csts() & 1, 1, "the store still has a write");
+        assert_eq!(guest.read_register(0x14, 4), 0x0046_0000);
+    }
+    gate.open();
+    guest.wait_ready(false);
+    guest.wait_ready(true);
+    assert_eq!(guest.read_register(0x14, 4), 0x0046_0001);
+    guest.enable();
+    // The numbers of the queues that there were are free.
+    guest.create_pair(1);
+    let read = guest.run(1, transfer(2, 0, 1, DATA, 0));
+    assert_eq!(status(&read), Status::SUCCESS);
+}
+
 #[test]
 fn what_waits_on_the_admin_queue_is_forgotten_by_a_reset() {
     let machine = Machine::start(memory(), 1);
