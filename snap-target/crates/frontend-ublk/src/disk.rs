@@ -1,6 +1,6 @@
 //! What a device presents of a namespace.
 
-use namespace::{Namespace, NamespaceKey};
+use namespace::{Backing, Namespace, NamespaceKey};
 use ublk::{Attributes, Basic, Discard, Params, SECTOR_BYTES};
 
 use crate::limits::{RANGE_BLOCKS_MAX, REQUEST_BYTES_MAX};
@@ -17,6 +17,8 @@ pub struct Disk {
     /// What a read costs least in, in bytes.
     pub(crate) optimal_bytes: u32,
     pub(crate) uuid: [u8; 16],
+    /// Tells its store from another of the same name; 0: nothing has to.
+    pub(crate) instance: u64,
     /// Its content is still there when this process has ended.
     pub(crate) outlives: bool,
 }
@@ -33,19 +35,24 @@ impl Disk {
             read_only: namespace.write_protected,
             optimal_bytes: namespace.optimal_read_bytes,
             uuid: namespace.identity.uuid,
+            instance: match &namespace.backing {
+                Backing::Raw(store) => store.instance(),
+                // Their UUID follows from what is in them.
+                Backing::View { .. } | Backing::Mixed(_) => 0,
+            },
             outlives: namespace.outlives_the_process(),
         }
     }
 
     /// What the kernel keeps with a device of it that is made for `place`.
     pub(crate) fn stamp(&self, place: &str) -> Stamp {
-        let shape = [
-            self.block_bytes.trailing_zeros().to_le_bytes()[0],
-            u8::from(self.read_only),
-        ];
+        let [block_shift, ..] = self.block_bytes.trailing_zeros().to_le_bytes();
+        let mut content = self.uuid.to_vec();
+        content.extend(self.instance.to_le_bytes());
+        let shape = [block_shift, u8::from(self.read_only)];
         Stamp {
             place: hash(b"snap-target", place.as_bytes()),
-            content: hash(&self.uuid, &shape),
+            content: hash(&content, &shape),
         }
     }
 
@@ -135,6 +142,7 @@ pub(crate) mod tests {
             read_only: false,
             optimal_bytes: 64 << 10,
             uuid: [7; 16],
+            instance: 5,
             outlives: true,
         }
     }
@@ -155,9 +163,10 @@ pub(crate) mod tests {
         );
         assert_ne!(disk().stamp("nqn 2").place, first.place);
         assert_eq!(disk().stamp("nqn 2").content, first.content);
-        let (uuid, block_bytes, read_only) = ([8; 16], 512, true);
+        let (uuid, instance, block_bytes, read_only) = ([8; 16], 6, 512, true);
         for other in [
             Disk { uuid, ..disk() },
+            Disk { instance, ..disk() },
             Disk {
                 block_bytes,
                 ..disk()

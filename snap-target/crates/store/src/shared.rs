@@ -94,6 +94,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// What its handles declare.
     fn limits(&self) -> Limits;
 
+    /// Tells what is behind its name from what may take that name: of a file its inode. 0: the name says all there is to say.
+    fn instance(&self) -> u64 {
+        0
+    }
+
     /// What is wrong at the moment though it works, or may again. Nothing, where nobody can tell.
     fn problems(&self) -> Vec<Problem> {
         Vec::new()
@@ -140,6 +145,12 @@ impl SharedStore {
     #[must_use]
     pub fn describe(&self) -> String {
         self.0.describe()
+    }
+
+    /// What tells it from another that takes its name.
+    #[must_use]
+    pub fn instance(&self) -> u64 {
+        self.0.instance()
     }
 
     /// What is wrong at the moment though it works, or may again.

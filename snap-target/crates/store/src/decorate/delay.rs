@@ -93,6 +93,10 @@ impl Backend for DelayBackend {
         )
     }
 
+    fn instance(&self) -> u64 {
+        self.inner.instance()
+    }
+
     fn limits(&self) -> Limits {
         self.inner.limits()
     }

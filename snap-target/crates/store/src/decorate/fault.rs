@@ -223,6 +223,10 @@ impl Backend for FaultBackend {
         )
     }
 
+    fn instance(&self) -> u64 {
+        self.inner.instance()
+    }
+
     fn limits(&self) -> Limits {
         self.inner.limits()
     }

@@ -218,6 +218,10 @@ impl Backend for LimitBackend {
         format!("{}; limited to {}", self.inner.describe(), self.line.limit)
     }
 
+    fn instance(&self) -> u64 {
+        self.inner.instance()
+    }
+
     fn limits(&self) -> Limits {
         self.inner.limits()
     }

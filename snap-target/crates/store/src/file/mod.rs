@@ -21,9 +21,12 @@ mod plan;
 mod reports;
 mod size;
 
+use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use reactor::Ring;
 
@@ -140,6 +143,24 @@ impl Backend for FileBackend {
                     .unwrap_or_default()
             )
         }
+    }
+
+    /// The inode, its file system's device, and when it was made: numbers of inodes are given again. They stay while the file is there, whatever becomes of its
+    /// path. A block device has names that last, by which it is known.
+    fn instance(&self) -> u64 {
+        let file = self.state.fd.try_clone().map(File::from);
+        let Ok(metadata) = file.and_then(|file| file.metadata()) else {
+            return 0;
+        };
+        if !metadata.is_file() {
+            return 0;
+        }
+        let made_at = metadata.created().unwrap_or(SystemTime::UNIX_EPOCH);
+        let since = made_at.duration_since(SystemTime::UNIX_EPOCH);
+        let made = since.map_or(0, |since| {
+            since.as_secs().rotate_left(30) ^ u64::from(since.subsec_nanos())
+        });
+        metadata.ino() ^ metadata.dev().rotate_left(40) ^ made.rotate_left(20)
     }
 
     fn limits(&self) -> Limits {

@@ -74,6 +74,36 @@ fn says_what_cannot_be_a_store_and_what_to_do() {
     }
 }
 
+/// Another file at the same path is another, whatever is in it; a file is the same by all its names and at all its sizes.
+#[test]
+fn a_file_is_told_from_the_one_that_takes_its_path() {
+    let scratch = Scratch::on_disk();
+    let path = scratch.path().with_extension("first");
+    let instance = |path: &std::path::Path| {
+        let text = format!("file:{}", path.display());
+        open(&text, OpenOptions::read_write()).unwrap().instance()
+    };
+    std::fs::write(&path, bytes(8192)).unwrap();
+    let first = instance(&path);
+    assert_ne!(first, 0);
+    std::fs::File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(16384)
+        .unwrap();
+    let other = scratch.path().with_extension("other");
+    std::fs::rename(&path, &other).unwrap();
+    assert_eq!(instance(&other), first);
+    std::fs::copy(&other, &path).unwrap();
+    assert_ne!(instance(&path), first);
+    let memory = open("mem:1MiB", OpenOptions::read_write()).unwrap();
+    assert_eq!(memory.instance(), 0);
+    for file in [path, other] {
+        std::fs::remove_file(file).unwrap();
+    }
+}
+
 #[test]
 fn an_end_inside_a_block_is_read_directly() {
     let scratch = Scratch::on_disk();

@@ -1,7 +1,7 @@
 //! Files that go away with the test.
 
 use std::fs::{File, OpenOptions as FsOptions};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use store::{OpenOptions, SharedStore, StoreSpec};
@@ -41,6 +41,10 @@ impl Scratch {
 
     pub fn spec(&self) -> String {
         format!("file:{}", self.path.display())
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     pub fn file(&self) -> &File {
