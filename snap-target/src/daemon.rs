@@ -21,7 +21,7 @@ use crate::events::Hub;
 use crate::guests::{Guests, WithDevices};
 use crate::health::{Health, Phase};
 use crate::limits::{DRAIN_MARGIN, OPEN_TIME_MAX, TARGET_EVENTS_MAX, THREADS_END_MAX};
-use crate::locals::Locals;
+use crate::locals::{self, Locals};
 use crate::manage::{self, Foundation, Manage, Manager};
 use crate::metrics::{self, Measured, MetricsService};
 use crate::notify;
@@ -68,12 +68,14 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
     let sink = EventSink::new(sink);
     let refusals = Refusals::default();
     watch::start(happened, sink.losses(), refusals.clone(), events.clone())?;
-    let reactors = serve::start(&config.target, config.locals.len(), sink, &telemetry)?;
+    let room = locals::room_for(config.locals.len());
+    let reactors = serve::start(&config.target, room, sink, &telemetry)?;
     let doors = reactors.doors();
     let of_guests = doors.iter().map(|doors| doors.guests.clone());
     let guests = Guests::new(of_guests.collect());
     let of_locals = doors.iter().map(|doors| doors.locals.clone());
-    let locals = Locals::new(&config.locals, of_locals.collect(), health.clone());
+    let of_locals = of_locals.collect();
+    let locals = Locals::new(&config.locals, room, of_locals, health.clone());
     let catalogue = Catalogue::default();
     let manager = Manager::restore(Foundation {
         frontend: Box::new(WithDevices {

@@ -14,7 +14,7 @@ use nvme::controller::{ControllerId, HostPolicy, Lifetime, Referral, Subsystem, 
 use nvme::nqn::Nqn;
 use nvme_spec::Nsid;
 
-use crate::config::{FunctionConfig, FunctionName};
+use crate::config::{FunctionConfig, FunctionDevice, FunctionName};
 use crate::limits::DISK_END_MAX;
 use crate::locals::Locals;
 use crate::manage::Frontend;
@@ -102,15 +102,7 @@ impl Guests {
             return false;
         };
         place.device.begin_end();
-        let (tell, ended) = sync_channel(1);
-        let thread = std::thread::Builder::new().name("disk-end".to_owned());
-        let spawned = thread.spawn(move || {
-            drop(place);
-            // Nobody may wait any more.
-            let _told = tell.send(());
-        });
-        // Without a thread it has ended by now: what the closure had is dropped.
-        spawned.is_ok() && ended.recv_timeout(DISK_END_MAX).is_err()
+        !ends_in_time(place)
     }
 
     fn report(&self, name: FunctionName) -> Option<DeviceReport> {
@@ -135,6 +127,19 @@ impl Guests {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<FunctionName, Place>> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Waits a moment for a device's end, which its drop waits for. False: it goes on without anybody who waits.
+pub fn ends_in_time(device: impl Send + 'static) -> bool {
+    let (tell, ended) = sync_channel(1);
+    let thread = std::thread::Builder::new().name("disk-end".to_owned());
+    let spawned = thread.spawn(move || {
+        drop(device);
+        // Nobody may wait any more.
+        let _told = tell.send(());
+    });
+    // Without a thread it has ended by now: what the closure had is dropped.
+    spawned.is_err() || ended.recv_timeout(DISK_END_MAX).is_ok()
 }
 
 const _: () = assert!(
@@ -192,12 +197,24 @@ impl Frontend for WithDevices {
     }
 
     fn add_disk(&self, config: &FunctionConfig, namespace: &Namespace) -> Result<(), String> {
+        let (name, nqn) = (config.name, &config.subsystem);
+        if let FunctionDevice::Ublk { number, .. } = config.device {
+            return self.locals.add(name, nqn, number, namespace);
+        }
         let added = self.guests.add(config, namespace);
         added.map_err(|error| error.to_string())
     }
 
     fn remove_disk(&self, name: FunctionName) -> bool {
-        self.guests.remove(name)
+        self.guests.remove(name) || self.locals.remove(name)
+    }
+
+    fn local(&self, name: FunctionName) -> Option<Result<(), String>> {
+        self.locals.state(name)
+    }
+
+    fn free_local(&self) -> u32 {
+        self.locals.free_number()
     }
 
     fn disk(&self, name: FunctionName) -> Option<DeviceReport> {

@@ -98,6 +98,8 @@ pub const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 pub const OPEN_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long a start waits for block devices of this machine: the kernel looks for partitions on them, and may have to end what the last daemon had.
 pub const LOCALS_START_MAX: Duration = Duration::from_secs(120);
+/// How long the manager waits for one that is made while serving: as a rule it is there in some milliseconds.
+pub const LOCAL_WAIT_MAX: Duration = Duration::from_secs(5);
 /// How long the size of a file may take to be changed: shorter than snapctl waits.
 pub const RESIZE_TIME_MAX: Duration = Duration::from_secs(25);
 /// Sources that are being opened at a time, those that are silent included.

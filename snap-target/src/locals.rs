@@ -1,9 +1,9 @@
 //! Block devices of this machine: namespaces of subsystems as /dev/ublkbN.
 
 use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::mpsc::{Receiver, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use admin_proto::v1::HealthCode;
@@ -12,8 +12,10 @@ use frontend_ublk::{DEVICES_MAX, Device, DeviceError, Disk, Door};
 use namespace::Namespace;
 use nvme::nqn::Nqn;
 
+use crate::config::FunctionName;
+use crate::guests::ends_in_time;
 use crate::health::Health;
-use crate::limits::LOCALS_START_MAX;
+use crate::limits::{LOCAL_WAIT_MAX, LOCALS_START_MAX};
 
 /// Numbers of ublk devices (UBLK_MINORS).
 pub const NUMBERS: u32 = 1 << 20;
@@ -49,16 +51,33 @@ impl FromStr for LocalConfig {
     }
 }
 
+/// Where a device of a number is.
+pub fn path_of(number: u32) -> PathBuf {
+    format!("/dev/ublkb{number}").into()
+}
+
+/// For how many devices reactors are to have room, where a configuration names so many: others are made while serving, if the driver is there.
+pub fn room_for(configured: usize) -> usize {
+    match Path::new("/dev/ublk-control").exists() {
+        true => DEVICES_MAX,
+        false => configured,
+    }
+}
+
 /// The devices, each with what it presents.
 #[derive(Clone, Debug)]
 pub struct Locals {
     places: Arc<Mutex<Vec<Place>>>,
+    /// As many as reactors have room for.
+    room: usize,
     doors: Vec<Door>,
     health: Health,
 }
 
 #[derive(Debug)]
 struct Place {
+    /// Of one that was made while serving.
+    name: Option<FunctionName>,
     config: LocalConfig,
     nqn: Nqn,
     /// None: its namespace is not there.
@@ -68,8 +87,36 @@ struct Place {
 #[derive(Debug)]
 struct Started {
     device: Device,
-    /// Whether it came to be there, once.
-    told: Receiver<Result<(), String>>,
+    told: Told,
+}
+
+/// Whether a device has come to be there; none: not yet.
+#[derive(Clone, Debug, Default)]
+struct Told(Arc<Outcome>);
+
+#[derive(Debug, Default)]
+struct Outcome {
+    result: Mutex<Option<Result<(), String>>>,
+    changed: Condvar,
+}
+
+impl Told {
+    fn set(&self, result: Result<(), String>) {
+        let Outcome {
+            result: told,
+            changed,
+        } = &*self.0;
+        *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        changed.notify_all();
+    }
+
+    fn wait(&self, until: Instant) -> Option<Result<(), String>> {
+        let Outcome { result, changed } = &*self.0;
+        let result = result.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = until.saturating_duration_since(Instant::now());
+        let waited = changed.wait_timeout_while(result, left, |it| it.is_none());
+        waited.unwrap_or_else(PoisonError::into_inner).0.clone()
+    }
 }
 
 impl Started {
@@ -81,8 +128,8 @@ impl Started {
         doors: &[Door],
         health: &Health,
     ) -> Result<Self, DeviceError> {
-        let (tell, told) = sync_channel(1);
-        let health = health.clone();
+        let told = Told::default();
+        let (tell, health) = (told.clone(), health.clone());
         let then = move |result: Result<(), DeviceError>| {
             let subject = format!("/dev/ublkb{number}");
             match &result {
@@ -92,8 +139,7 @@ impl Started {
                     health.problem(&subject, HealthCode::Device, error.to_string());
                 }
             }
-            // Nobody may wait any more.
-            drop(tell.send(result.map_err(|error| error.to_string())));
+            tell.set(result.map_err(|error| error.to_string()));
         };
         let device = Device::start(number, place, disk, doors.to_vec(), then)?;
         Ok(Self { device, told })
@@ -101,18 +147,102 @@ impl Started {
 }
 
 impl Locals {
-    /// For devices of these namespaces, which are not there yet. Queues go to the reactors behind `doors`.
-    pub fn new(configs: &[(Nqn, LocalConfig)], doors: Vec<Door>, health: Health) -> Self {
+    /// For devices of these namespaces, which are not there yet. Queues go to the reactors behind `doors`, which have room for so many.
+    pub fn new(
+        configs: &[(Nqn, LocalConfig)],
+        room: usize,
+        doors: Vec<Door>,
+        health: Health,
+    ) -> Self {
         let place = |(nqn, config): &(Nqn, LocalConfig)| Place {
+            name: None,
             config: *config,
             nqn: nqn.clone(),
             started: None,
         };
         Self {
             places: Arc::new(Mutex::new(configs.iter().map(place).collect())),
+            room,
             doors,
             health,
         }
+    }
+
+    /// Makes one more while serving. It is there when this returns, or will be: the kernel may have to end what the last daemon had.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn add(
+        &self,
+        name: FunctionName,
+        nqn: &Nqn,
+        number: u32,
+        namespace: &Namespace,
+    ) -> Result<(), String> {
+        let mut places = self.lock();
+        let path = path_of(number);
+        if places.iter().any(|place| place.config.number == number) {
+            return Err(format!(
+                "{} is a device of this daemon's already; take another number",
+                path.display()
+            ));
+        }
+        if places.len() >= self.room {
+            return Err(format!(
+                "this daemon has room for {} block devices of this machine; at most {DEVICES_MAX}, where the driver is there when it starts: modprobe ublk_drv, then restart it",
+                self.room
+            ));
+        }
+        let (place, disk) = (stamped_place(nqn, namespace.nsid), Disk::of(namespace));
+        let started = Started::begin(number, &place, disk, &self.doors, &self.health);
+        let started = started.map_err(|error| error.to_string())?;
+        if let Some(Err(why)) = started.told.wait(Instant::now() + LOCAL_WAIT_MAX) {
+            self.health.well(&path.display().to_string());
+            return Err(why);
+        }
+        places.push(Place {
+            name: Some(name),
+            config: LocalConfig {
+                number,
+                nsid: namespace.nsid,
+            },
+            nqn: nqn.clone(),
+            started: Some(started),
+        });
+        Ok(())
+    }
+
+    /// Deletes one that was made so. Waits a moment for what is in flight; true: it has not ended, and is not waited for any longer.
+    pub fn remove(&self, name: FunctionName) -> bool {
+        let mut places = self.lock();
+        let found = places.iter().position(|place| place.name == Some(name));
+        let Some(place) = found.map(|at| places.remove(at)) else {
+            return false;
+        };
+        drop(places);
+        self.health
+            .well(&path_of(place.config.number).display().to_string());
+        if let Some(started) = &place.started {
+            started.device.begin_delete();
+        }
+        !ends_in_time(place)
+    }
+
+    /// Whether one that was made so is there, or why not; none: it is about to be.
+    pub fn state(&self, name: FunctionName) -> Option<Result<(), String>> {
+        let places = self.lock();
+        let place = places.iter().find(|place| place.name == Some(name))?;
+        place.started.as_ref()?.told.wait(Instant::now())
+    }
+
+    /// The lowest number that nobody has.
+    pub fn free_number(&self) -> u32 {
+        let places = self.lock();
+        let is_free = |number: &u32| {
+            let is_ours = places.iter().any(|place| place.config.number == *number);
+            !is_ours && !Path::new(&format!("/dev/ublkc{number}")).exists()
+        };
+        (0..NUMBERS).find(is_free).unwrap_or(0)
     }
 
     /// That each of them is there; waits for those that are about to be.
@@ -126,11 +256,10 @@ impl Locals {
             let Some(started) = &place.started else {
                 bail!("--ublk {number},nsid={nsid}: its namespace is not there");
             };
-            let left = until.saturating_duration_since(Instant::now());
-            match started.told.recv_timeout(left) {
-                Ok(Ok(())) => {}
-                Ok(Err(why)) => bail!("--ublk {number},nsid={nsid}: {why}"),
-                Err(_) => {
+            match started.told.wait(until) {
+                Some(Ok(())) => {}
+                Some(Err(why)) => bail!("--ublk {number},nsid={nsid}: {why}"),
+                None => {
                     bail!("--ublk {number},nsid={nsid}: it is not there after {LOCALS_START_MAX:?}")
                 }
             }
@@ -144,7 +273,9 @@ impl Locals {
             let LocalConfig { number, nsid } = place.config;
             format!("ublk /dev/ublkb{number} nsid {nsid}\n")
         };
-        self.lock().iter().map(line).collect()
+        let places = self.lock();
+        let configured = places.iter().filter(|place| place.name.is_none());
+        configured.map(line).collect()
     }
 
     /// That a namespace may get another size: each device that presents it can.
@@ -185,7 +316,7 @@ impl Locals {
                     Ok(())
                 }
                 None => {
-                    let name = format!("{nqn} {}", namespace.nsid);
+                    let name = stamped_place(nqn, namespace.nsid);
                     let number = place.config.number;
                     let begun = Started::begin(number, &name, disk, &self.doors, &self.health);
                     begun.map(|started| place.started = Some(started))
@@ -200,6 +331,11 @@ impl Locals {
     fn lock(&self) -> MutexGuard<'_, Vec<Place>> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What the kernel keeps with a device of a namespace, whoever made it.
+fn stamped_place(nqn: &Nqn, nsid: u32) -> String {
+    format!("{nqn} {nsid}")
 }
 
 /// The devices of a subsystem's namespaces, as a configuration says them.

@@ -47,12 +47,12 @@ fn write(out: &mut String, manager: &Manager, place: Option<Place>) -> std::fmt:
                 writeln!(out, "function {name} vfio-user {path}: {nqn}")?;
             }
             Some(FunctionLive::Disk) => {
-                if let FunctionDevice::VirtioBlk { nsid } = config.device {
-                    writeln!(
-                        out,
-                        "function {name} vhost-user-blk {path}: {nqn} nsid {nsid}"
-                    )?;
-                }
+                let protocol = match config.device {
+                    FunctionDevice::Ublk { .. } => "ublk",
+                    _ => "vhost-user-blk",
+                };
+                let nsid = config.device.nsid().unwrap_or(0);
+                writeln!(out, "function {name} {protocol} {path}: {nqn} nsid {nsid}")?;
             }
             _ => writeln!(out, "function {name} not served; see the log  {path}")?,
         }

@@ -149,6 +149,10 @@ def run(report: Report, guest: Guest, kernel: Kernel) -> None:
         ended_while_mounted(guest, target)
     with report.test(f"{name}: a disk of 512-byte blocks; a store that takes 24 s holds no stop up, and the next daemon does what was under way"):
         slow(guest)
+    with report.test(f"{name}: snapctl makes a disk while the daemon runs; it is kept over kill -9, and goes when it is deleted"):
+        made(guest)
+    with report.test(f"{name}: another file at the same path is another disk, and is not put under who uses the first"):
+        replaced(guest)
     with report.test(f"{name}: a number that is taken is refused, whoever has it, and is free when it is deleted"):
         taken(guest, target)
     with report.test(f"{name}: the guest's kernel has nothing to complain of"):
@@ -361,6 +365,54 @@ def slow(guest: Guest) -> None:
     guest.run("until test -e /tmp/late.status; do sleep 0.1; done", 60).checked()
     expect("what dd says", guest.run("cat /tmp/late.status").checked().strip(), "0")
     expect("what it read", guest.run("tail -c +4609 /tmp/late | head -c 4").checked(), "kept")
+    other.stop()
+    guest.run("snap-target --delete-ublk 7", 60).checked()
+
+
+def besides(guest: Guest, devices: str) -> tuple[Target, str]:
+    """A daemon besides, of 4,096 blocks of a file, with a state folder; and its snapctl."""
+    other = Target(guest, log="/tmp/other.log", pid="/tmp/other.pid")
+    other.arguments = f"file:/tmp/small.raw --state /tmp/other.state --admin /tmp/other.sock --listen 127.0.0.1:4422 --nqn {NQN}-other {devices}"
+    guest.run("rm -rf /tmp/other.state /tmp/small.raw; mkdir /tmp/other.state; truncate -s 16M /tmp/small.raw").checked()
+    other.start()
+    return other, "snapctl --socket /tmp/other.sock"
+
+
+def made(guest: Guest) -> None:
+    other, snapctl = besides(guest, "")
+    create = f"{snapctl} function create --nqn {NQN}-other --protocol ublk --nsid 1"
+    # The lowest number that nobody has, in this daemon or another.
+    guest.run(f"{create} --name pf3", 60).checked()
+    expect("sectors", int(attribute(guest, "ublkb4", "size")), 16 << 11)
+    guest.run(f"{create} --name pf4 --number 9", 60).checked()
+    expect("sectors", int(attribute(guest, "ublkb9", "size")), 16 << 11)
+    shown = guest.run(f"{snapctl} function show pf3", 60).checked()
+    expect_that(f"it is there, and has no doorbells: {shown}", "/dev/ublkb4" in shown and "connected" in shown and "polling" not in shown)
+    for what, why in (("pf5 --number 9", "/dev/ublkb9"), ("pf5 --number 2", "/dev/ublkb2"), ("pf3 --number 10", "pf3")):
+        tried = guest.run(f"{create} --name {what}", 60)
+        expect_that(f"{what} is refused: {tried.output}", tried.status != 0 and why in tried.output)
+    guest.run("printf kept | dd of=/dev/ublkb4 bs=4096 count=1 seek=7 conv=sync,fsync", 60).checked()
+    other.kill()
+    other.start()
+    expect_that(f"both were taken over: {other.said()[-600:]}", all(f"/dev/ublkb{number} is taken over" in other.said() for number in (4, 9)))
+    listed = guest.run(f"{snapctl} function list", 60).checked()
+    expect_that(f"both are listed: {listed}", "/dev/ublkb4" in listed and "/dev/ublkb9" in listed)
+    expect("what was written by the one, read by the other", guest.run("dd if=/dev/ublkb9 bs=4096 skip=7 count=1 2>/dev/null | head -c 4", 60).checked(), "kept")
+    for name in ("pf3", "pf4"):
+        guest.run(f"{snapctl} function delete {name}", 60).checked()
+    expect("what is left of them", guest.run("ls /sys/block | grep -c 'ublkb[49]' || true").checked().strip(), "0")
+    other.stop()
+
+
+def replaced(guest: Guest) -> None:
+    other, _ = besides(guest, "--ublk 7")
+    other.kill()
+    guest.run("cp /tmp/small.raw /tmp/copy.raw && mv /tmp/small.raw /tmp/first.raw && mv /tmp/copy.raw /tmp/small.raw").checked()
+    tried = other.try_start()
+    expect_that(f"another disk: {tried.output[-600:]}", tried.status != 0 and "presented another disk" in tried.output)
+    guest.run("mv /tmp/first.raw /tmp/small.raw").checked()
+    other.start()
+    expect_that(f"the first is taken over: {other.said()[-600:]}", "/dev/ublkb7 is taken over" in other.said())
     other.stop()
     guest.run("snap-target --delete-ublk 7", 60).checked()
 

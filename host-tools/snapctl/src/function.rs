@@ -14,7 +14,7 @@ use crate::text;
 /// What to do with functions.
 #[derive(Debug, Subcommand)]
 pub enum Function {
-    /// Make a function: a PCIe NVMe controller or a virtio disk for a virtual machine
+    /// Make a function: a PCIe NVMe controller or a virtio disk for a virtual machine, or a block device of the daemon's machine
     Create(Create),
     /// Delete a function, and let its client go
     Delete(Delete),
@@ -26,7 +26,8 @@ pub enum Function {
 
 const CREATE_HELP: &str = "\
 The virtual machine's monitor opens the socket, at its start or by device_add while the guest runs: of a PCIe NVMe controller QEMU 10.1 or later with a
-vfio-user-pci device, of a virtio disk any QEMU with a vhost-user-blk-pci device.
+vfio-user-pci device, of a virtio disk any QEMU with a vhost-user-blk-pci device. A block device of the daemon's own machine (/dev/ublkbN) is there at once; it
+needs the daemon to be root, and the driver ublk_drv when the daemon starts.
 
 Examples:
   snapctl function create --name pf0vf1 \\
@@ -36,7 +37,9 @@ Examples:
   snapctl function create --name pf1 --nqn nqn.2026-11.org.example:data \\
       --path /run/xio/pf1/cntrl --poll
   snapctl function create --name pf2 --nqn nqn.2026-11.org.example:data \\
-      --path /run/xio/pf2 --protocol vhost-user-blk --nsid 2";
+      --path /run/xio/pf2 --protocol vhost-user-blk --nsid 2
+  snapctl function create --name pf3 --nqn nqn.2026-11.org.example:data \\
+      --protocol ublk --nsid 2 --number 7";
 
 /// `snapctl function create`.
 #[derive(Debug, Args)]
@@ -50,9 +53,9 @@ pub struct Create {
     #[arg(long)]
     pub nqn: String,
 
-    /// Path of its Unix socket on the daemon's machine, from the root on (--socket is the daemon's own)
+    /// Path of its Unix socket on the daemon's machine, from the root on (--socket is the daemon's own); of ublk none
     #[arg(long)]
-    pub path: String,
+    pub path: Option<String>,
 
     /// Let its client map the doorbells, and look at them all the time while its controller is enabled: that takes cores, and SPDK's client needs it; of vfio-user only
     #[arg(long)]
@@ -62,9 +65,13 @@ pub struct Create {
     #[arg(long, value_enum, default_value_t = Protocol::VfioUser)]
     pub protocol: Protocol,
 
-    /// The namespace that a virtio disk is
-    #[arg(long, required_if_eq("protocol", "vhost-user-blk"))]
+    /// The namespace that a disk is
+    #[arg(long, required_if_eq_any([("protocol", "vhost-user-blk"), ("protocol", "ublk")]))]
     pub nsid: Option<u32>,
+
+    /// N of /dev/ublkbN, of ublk only; without it the lowest that is free
+    #[arg(long)]
+    pub number: Option<u32>,
 
     /// Whether it may be there.
     #[command(flatten)]
@@ -78,6 +85,8 @@ pub enum Protocol {
     VfioUser,
     /// A virtio disk over vhost-user.
     VhostUserBlk,
+    /// A block device of the daemon's machine.
+    Ublk,
 }
 
 impl From<Protocol> for v1::FunctionProtocol {
@@ -85,6 +94,7 @@ impl From<Protocol> for v1::FunctionProtocol {
         match protocol {
             Protocol::VfioUser => Self::VfioUser,
             Protocol::VhostUserBlk => Self::VhostUserBlk,
+            Protocol::Ublk => Self::Ublk,
         }
     }
 }
@@ -92,7 +102,7 @@ impl From<Protocol> for v1::FunctionProtocol {
 /// `snapctl function delete`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A guest that uses the function loses its disks, and QEMU 11.1 may end with it: have the guest remove the PCI device first\n(echo 1 > /sys/bus/pci/devices/ADDRESS/remove).\n\nExample:\n  snapctl function delete pf0vf1"
+    after_help = "A guest that uses the function loses its disks, and QEMU 11.1 may end with it: have the guest remove the PCI device first\n(echo 1 > /sys/bus/pci/devices/ADDRESS/remove). A block device of the daemon's machine goes whoever has it open: unmount it first.\n\nExample:\n  snapctl function delete pf0vf1"
 )]
 pub struct Delete {
     /// pfN, pfNvfM or pfNsfM
@@ -123,13 +133,19 @@ pub async fn run(command: Function, context: &Context) -> Result<(), Failure> {
 }
 
 async fn create(arguments: Create, context: &Context) -> Result<(), Failure> {
+    if arguments.path.is_none() && arguments.protocol != Protocol::Ublk {
+        return Err(Failure::usage(
+            "--path is missing: the socket at which the function's client finds it, for example --path /run/xio/pf0vf1",
+        ));
+    }
     let request = v1::CreateFunctionRequest {
         name: arguments.name.clone(),
         protocol: v1::FunctionProtocol::from(arguments.protocol).into(),
         subsystem_nqn: arguments.nqn.clone(),
-        socket: arguments.path.clone(),
+        socket: arguments.path.clone().unwrap_or_default(),
         poll: arguments.poll,
         nsid: arguments.nsid.unwrap_or(0),
+        number: arguments.number,
     };
     let daemon = context.daemon().await?;
     let made = daemon
@@ -168,7 +184,9 @@ async fn there(
     let mut comparison = Comparison::default();
     let (nqn, socket) = (&function.subsystem_nqn, &function.socket);
     comparison.property("its subsystem", Some(&asked.nqn), nqn);
-    comparison.property("its socket", Some(&asked.path), socket);
+    let numbered = |number| format!("/dev/ublkb{number}");
+    let place = asked.path.clone().or_else(|| asked.number.map(numbered));
+    comparison.property("its socket", place.as_ref(), socket);
     let (wanted, is) = (polling(asked.poll), polling(function.poll));
     comparison.property("its polling", Some(wanted), is);
     let protocol = v1::FunctionProtocol::from(asked.protocol).into();
@@ -265,7 +283,6 @@ async fn show(name: String, context: &Context) -> Result<(), Failure> {
             ("subsystem", function.subsystem_nqn.clone()),
             ("nsid", nsid(&function)),
             ("socket", function.socket.clone()),
-            ("polling", polling(function.poll).to_owned()),
             ("state", state),
             ("cntlid", cntlid(&function)),
             ("I/O queues", function.io_queues.to_string()),
@@ -275,6 +292,10 @@ async fn show(name: String, context: &Context) -> Result<(), Failure> {
             ),
             ("made by", text::origin(function.origin)),
         ];
+        if function.nsid == 0 {
+            // A disk has no doorbells.
+            rows.insert(5, ("polling", polling(function.poll).to_owned()));
+        }
         rows.extend(function.io.iter().flat_map(io_rows));
         text::description(&rows)
     })
@@ -296,7 +317,7 @@ fn io_rows(io: &v1::FunctionIo) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Of a virtio disk.
+/// Of a disk.
 fn nsid(function: &v1::Function) -> String {
     match function.nsid {
         0 => text::or_dash(""),

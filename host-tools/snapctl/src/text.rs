@@ -117,6 +117,7 @@ pub fn protocol(number: i32) -> String {
     match FunctionProtocol::try_from(number) {
         Ok(FunctionProtocol::VfioUser) => "vfio-user".to_owned(),
         Ok(FunctionProtocol::VhostUserBlk) => "vhost-user-blk".to_owned(),
+        Ok(FunctionProtocol::Ublk) => "ublk".to_owned(),
         Ok(FunctionProtocol::Unspecified) => "-".to_owned(),
         Err(_) => number.to_string(),
     }

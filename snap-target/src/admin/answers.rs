@@ -282,14 +282,15 @@ pub fn function(
     name: FunctionName,
 ) -> Option<v1::Function> {
     let config = manager.desired().functions.get(&name)?;
-    let (protocol, nsid) = match config.device {
-        FunctionDevice::Nvme { .. } => (v1::FunctionProtocol::VfioUser, 0),
-        FunctionDevice::VirtioBlk { nsid } => (v1::FunctionProtocol::VhostUserBlk, nsid),
+    let protocol = match config.device {
+        FunctionDevice::Nvme { .. } => v1::FunctionProtocol::VfioUser,
+        FunctionDevice::VirtioBlk { .. } => v1::FunctionProtocol::VhostUserBlk,
+        FunctionDevice::Ublk { .. } => v1::FunctionProtocol::Ublk,
     };
     let mut found = v1::Function {
         name: name.to_string(),
         protocol: protocol.into(),
-        nsid,
+        nsid: config.device.nsid().unwrap_or(0),
         poll: config.device == FunctionDevice::Nvme { poll: true },
         subsystem_nqn: config.subsystem.to_string(),
         socket: config.socket.display().to_string(),
@@ -309,6 +310,14 @@ pub fn function(
         found.io_queues = number(disk.queues);
         found.connected_since = disk.connected_since.map(Into::into);
         found.io = Some(function_io(&disk.io));
+    }
+    match manager.local(name) {
+        None => {}
+        Some(Ok(())) => found.set_state(v1::FunctionState::Connected),
+        Some(Err(why)) => {
+            found.set_state(v1::FunctionState::Failed);
+            found.state_detail = why;
+        }
     }
     if let Some(controller) = manager.controller_of(name, controllers) {
         found.set_state(v1::FunctionState::Connected);

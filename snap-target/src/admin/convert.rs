@@ -15,6 +15,7 @@ use tonic::Status;
 use crate::config::{Fabric, FunctionDevice, FunctionName};
 use crate::desired::{PortId, SubsystemBody};
 use crate::limits::{SOCKET_PATH_BYTES_MAX, of_subsystem};
+use crate::locals;
 use crate::manage::ManageError;
 use crate::text::uuid_bytes;
 
@@ -136,31 +137,75 @@ pub fn function(text: &str) -> Result<FunctionName, ManageError> {
 }
 
 const POLLED_DISK: &str =
-    "a virtio disk has no doorbells that could be polled; leave it out, or ask for vfio-user";
+    "a disk has no doorbells that could be polled; leave it out, or ask for vfio-user";
 
-/// What a function is, by how it is reached; not told, an NVMe controller over vfio-user.
-pub fn device(protocol: i32, nsid: u32, poll: bool) -> Result<FunctionDevice, ManageError> {
-    match (v1::FunctionProtocol::try_from(protocol), nsid) {
-        (Ok(v1::FunctionProtocol::Unspecified | v1::FunctionProtocol::VfioUser), 0) => {
-            Ok(FunctionDevice::Nvme { poll })
-        }
-        (Ok(v1::FunctionProtocol::Unspecified | v1::FunctionProtocol::VfioUser), _) => {
-            let why = "a function over vfio-user has all namespaces of its subsystem; leave it out, or ask for vhost-user-blk";
-            Err(invalid("nsid", why))
-        }
-        (Ok(v1::FunctionProtocol::VhostUserBlk), _) if poll => Err(invalid("poll", POLLED_DISK)),
-        (Ok(v1::FunctionProtocol::VhostUserBlk), 1..=NAMESPACES_MAX) => {
-            Ok(FunctionDevice::VirtioBlk { nsid })
-        }
-        (Ok(v1::FunctionProtocol::VhostUserBlk), _) => {
-            let why = format!("{nsid}; a virtio disk is a namespace from 1 to {NAMESPACES_MAX}");
-            Err(invalid("nsid", why))
-        }
-        (Err(_), _) => {
-            let why = "this daemon has vfio-user and vhost-user-blk only";
-            Err(invalid("protocol", why))
+/// What a function is to be, and where.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Made {
+    /// At a socket.
+    At(PathBuf, FunctionDevice),
+    /// A block device of this machine, of a namespace: of this number, or of any.
+    Local(Option<u32>, u32),
+}
+
+impl Made {
+    /// With a number, where none was asked for.
+    pub fn numbered(self, any: impl FnOnce() -> u32) -> (PathBuf, FunctionDevice) {
+        match self {
+            Self::At(socket, device) => (socket, device),
+            Self::Local(number, nsid) => {
+                let number = number.unwrap_or_else(any);
+                let device = FunctionDevice::Ublk { number, nsid };
+                (locals::path_of(number), device)
+            }
         }
     }
+}
+
+/// What a function is, by how it is reached; not told, an NVMe controller over vfio-user.
+pub fn device(asked: &v1::CreateFunctionRequest) -> Result<Made, ManageError> {
+    use v1::FunctionProtocol as Protocol;
+    let protocol = Protocol::try_from(asked.protocol).map_err(|_| {
+        let why = "this daemon has vfio-user, vhost-user-blk and ublk only";
+        invalid("protocol", why)
+    })?;
+    let is_disk = matches!(protocol, Protocol::VhostUserBlk | Protocol::Ublk);
+    match asked.nsid {
+        0 if !is_disk => {}
+        1..=NAMESPACES_MAX if is_disk => {}
+        nsid if is_disk => {
+            let why = format!("{nsid}; a disk is a namespace from 1 to {NAMESPACES_MAX}");
+            return Err(invalid("nsid", why));
+        }
+        _ => {
+            let why = "a function over vfio-user has all namespaces of its subsystem; leave it out, or ask for vhost-user-blk or ublk";
+            return Err(invalid("nsid", why));
+        }
+    }
+    if is_disk && asked.poll {
+        return Err(invalid("poll", POLLED_DISK));
+    }
+    if protocol == Protocol::Ublk {
+        if !asked.socket.is_empty() {
+            let why = "a block device of the daemon's machine has none; leave it out";
+            return Err(invalid("socket", why));
+        }
+        if let Some(number) = asked.number.filter(|number| *number >= locals::NUMBERS) {
+            let why = format!("{number}; it is at most {}", locals::NUMBERS - 1);
+            return Err(invalid("number", why));
+        }
+        return Ok(Made::Local(asked.number, asked.nsid));
+    }
+    if asked.number.is_some() {
+        let why = "it is of a block device of the daemon's machine; leave it out, or ask for ublk";
+        return Err(invalid("number", why));
+    }
+    let (nsid, poll) = (asked.nsid, asked.poll);
+    let device = match is_disk {
+        true => FunctionDevice::VirtioBlk { nsid },
+        false => FunctionDevice::Nvme { poll },
+    };
+    Ok(Made::At(socket(&asked.socket)?, device))
 }
 
 /// Path of a function's socket: from the root on, since whoever asks may be in another folder.
@@ -351,62 +396,104 @@ fn limits(asked: Option<&v1::SubsystemLimits>) -> Result<ControllerLimits, Manag
 mod tests {
     use nvme::controller::ControllerLimits;
 
-    use super::{NAMESPACES_MAX, device, limits, v1};
+    use super::{Made, NAMESPACES_MAX, device, limits, locals, v1};
     use crate::config::FunctionDevice;
 
     #[test]
     fn a_function_is_a_controller_or_a_disk() {
-        use v1::FunctionProtocol::{Unspecified, VfioUser, VhostUserBlk};
-        let nvme = |poll| FunctionDevice::Nvme { poll };
-        let virtio = |nsid| FunctionDevice::VirtioBlk { nsid };
-        for (protocol, nsid, poll, made) in [
-            (Unspecified, 0, false, nvme(false)),
-            (VfioUser, 0, true, nvme(true)),
-            (VhostUserBlk, 1, false, virtio(1)),
-            (VhostUserBlk, NAMESPACES_MAX, false, virtio(NAMESPACES_MAX)),
+        use v1::FunctionProtocol::{Ublk, Unspecified, VfioUser, VhostUserBlk};
+        let asked = |protocol: v1::FunctionProtocol, nsid, poll| v1::CreateFunctionRequest {
+            protocol: protocol.into(),
+            nsid,
+            poll,
+            socket: match protocol {
+                Ublk => String::new(),
+                _ => "/run/pf0".to_owned(),
+            },
+            ..v1::CreateFunctionRequest::default()
+        };
+        let at = |device| Made::At("/run/pf0".into(), device);
+        let nvme = |poll| at(FunctionDevice::Nvme { poll });
+        let virtio = |nsid| at(FunctionDevice::VirtioBlk { nsid });
+        for (asked, made) in [
+            (asked(Unspecified, 0, false), nvme(false)),
+            (asked(VfioUser, 0, true), nvme(true)),
+            (asked(VhostUserBlk, 1, false), virtio(1)),
+            (
+                asked(VhostUserBlk, NAMESPACES_MAX, false),
+                virtio(NAMESPACES_MAX),
+            ),
+            (asked(Ublk, 2, false), Made::Local(None, 2)),
         ] {
-            assert_eq!(device(protocol.into(), nsid, poll).unwrap(), made);
+            assert_eq!(device(&asked).unwrap(), made);
         }
-        for (protocol, nsid, poll, why) in [
+        let numbered = |number| v1::CreateFunctionRequest {
+            number: Some(number),
+            ..asked(Ublk, 2, false)
+        };
+        let number = locals::NUMBERS - 1;
+        let (path, made) = device(&numbered(number)).unwrap().numbered(|| 5);
+        assert_eq!(path.to_str(), Some("/dev/ublkb1048575"));
+        assert_eq!(made, FunctionDevice::Ublk { number, nsid: 2 });
+        let (path, _) = Made::Local(None, 2).numbered(|| 5);
+        assert_eq!(path.to_str(), Some("/dev/ublkb5"));
+        let unknown = v1::CreateFunctionRequest {
+            protocol: 4,
+            ..asked(VfioUser, 0, false)
+        };
+        let at_socket = v1::CreateFunctionRequest {
+            socket: "/run/pf0".to_owned(),
+            ..asked(Ublk, 1, false)
+        };
+        let of_guest = v1::CreateFunctionRequest {
+            number: Some(0),
+            ..asked(VhostUserBlk, 1, false)
+        };
+        for (asked, why) in [
             (
-                Unspecified.into(),
-                1,
-                false,
+                asked(Unspecified, 1, false),
                 "nsid: a function over vfio-user has all namespaces",
             ),
             (
-                VfioUser.into(),
-                1,
-                true,
+                asked(VfioUser, 1, true),
                 "nsid: a function over vfio-user has all namespaces",
             ),
             (
-                VhostUserBlk.into(),
-                1,
-                true,
-                "poll: a virtio disk has no doorbells",
+                asked(VhostUserBlk, 1, true),
+                "poll: a disk has no doorbells",
+            ),
+            (asked(Ublk, 1, true), "poll: a disk has no doorbells"),
+            (
+                asked(VhostUserBlk, 0, false),
+                "nsid: 0; a disk is a namespace from 1",
             ),
             (
-                VhostUserBlk.into(),
-                0,
-                false,
-                "nsid: 0; a virtio disk is a namespace from 1",
+                asked(Ublk, 0, false),
+                "nsid: 0; a disk is a namespace from 1",
             ),
             (
-                VhostUserBlk.into(),
-                NAMESPACES_MAX + 1,
-                false,
-                "a virtio disk is a namespace from 1",
+                asked(VhostUserBlk, NAMESPACES_MAX + 1, false),
+                "a disk is a namespace from 1",
             ),
             (
-                3,
-                0,
-                false,
-                "protocol: this daemon has vfio-user and vhost-user-blk only",
+                unknown,
+                "protocol: this daemon has vfio-user, vhost-user-blk and ublk only",
+            ),
+            (
+                at_socket,
+                "socket: a block device of the daemon's machine has none",
+            ),
+            (
+                of_guest,
+                "number: it is of a block device of the daemon's machine",
+            ),
+            (
+                numbered(number + 1),
+                "number: 1048576; it is at most 1048575",
             ),
         ] {
-            let refused = device(protocol, nsid, poll).unwrap_err().to_string();
-            assert!(refused.contains(why), "{protocol} {nsid} {poll}: {refused}");
+            let refused = device(&asked).unwrap_err().to_string();
+            assert!(refused.contains(why), "{asked:?}: {refused}");
         }
     }
 

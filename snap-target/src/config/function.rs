@@ -19,7 +19,7 @@ const FUNCTION: &[&str] = &["name", "subsystem", "socket", "protocol", "poll", "
 pub struct FunctionConfig {
     /// What it is called.
     pub name: FunctionName,
-    /// Path of the Unix socket at which its client finds it.
+    /// Where its client finds it: the path of a Unix socket, or of the block device.
     pub socket: PathBuf,
     /// Whose controller it is, or whose namespace.
     pub subsystem: Nqn,
@@ -40,6 +40,23 @@ pub enum FunctionDevice {
         /// Which.
         nsid: u32,
     },
+    /// A block device of the daemon's own machine, which is one namespace. In a configuration it is `[[ublk]]`.
+    Ublk {
+        /// Of /dev/ublkbN.
+        number: u32,
+        /// Which.
+        nsid: u32,
+    },
+}
+
+impl FunctionDevice {
+    /// The namespace that it is; none where it has all of its subsystem.
+    pub fn nsid(self) -> Option<u32> {
+        match self {
+            Self::Nvme { .. } => None,
+            Self::VirtioBlk { nsid } | Self::Ublk { nsid, .. } => Some(nsid),
+        }
+    }
 }
 
 /// A function that is given by its socket alone: `--vfio-user PATH[,poll]`.

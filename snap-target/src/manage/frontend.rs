@@ -43,11 +43,20 @@ pub trait Frontend: Send {
     fn add_listener(&self, port_id: u16, listener: Box<dyn Bound>) -> Result<(), AdminError>;
     fn remove_listener(&self, port_id: u16) -> Result<(), AdminError>;
     fn remove_function(&self, port_id: u16) -> Result<Closed, AdminError>;
-    /// A virtio disk that is the namespace: it waits for its monitor when this returns.
+    /// A disk that is the namespace: one for a virtual machine waits for its monitor when this returns.
     fn add_disk(&self, config: &FunctionConfig, namespace: &Namespace) -> Result<(), String>;
     /// It takes nothing more. True: requests of its guest are still under way, and it goes when they have ended.
     fn remove_disk(&self, name: FunctionName) -> bool;
+    /// How a virtio disk is.
     fn disk(&self, name: FunctionName) -> Option<DeviceReport>;
+    /// Whether a block device of this machine is there, or why not; none: it is about to be.
+    fn local(&self, _name: FunctionName) -> Option<Result<(), String>> {
+        None
+    }
+    /// The lowest number that no block device of this machine has.
+    fn free_local(&self) -> u32 {
+        0
+    }
     fn set_referrals(&self, referrals: Vec<Referral>) -> Result<(), AdminError>;
     fn end_controller(&self, id: ControllerId) -> Result<Closed, AdminError>;
     fn controllers(&self) -> Result<Vec<ControllerReport>, AdminError>;

@@ -71,7 +71,7 @@ impl Manager {
             let (path, other) = (config.socket.display(), other.name);
             return Err(ManageError::new(
                 Reason::AddressTaken,
-                format!("{path} is the socket of function {other}; take another path"),
+                format!("{path} is function {other} already; take another path, or number"),
             )
             .about(ObjectKind::Function, other));
         }
@@ -109,7 +109,9 @@ impl Manager {
     fn function_step(&self, config: &FunctionConfig) -> Result<Step, ManageError> {
         self.require_subsystem(&config.subsystem)?;
         let doorbells = match config.device {
-            FunctionDevice::VirtioBlk { nsid } => return self.disk_step(config, nsid),
+            FunctionDevice::VirtioBlk { nsid } | FunctionDevice::Ublk { nsid, .. } => {
+                return self.disk_step(config, nsid);
+            }
             FunctionDevice::Nvme { poll: true } => Doorbells::Polled,
             FunctionDevice::Nvme { poll: false } => Doorbells::Rung,
         };
@@ -129,7 +131,7 @@ impl Manager {
         Ok(Step::AddFunction(config.name, self.free_number(), port))
     }
 
-    /// A virtio disk is there when its namespace is.
+    /// A disk is there when its namespace is.
     fn disk_step(&self, config: &FunctionConfig, nsid: u32) -> Result<Step, ManageError> {
         let (name, nqn) = (config.name, &config.subsystem);
         self.require_namespace(nqn, nsid)?;
@@ -145,6 +147,16 @@ impl Manager {
     /// How a virtio disk is.
     pub fn disk(&self, name: FunctionName) -> Option<DeviceReport> {
         self.frontend.disk(name)
+    }
+
+    /// Whether a block device of this machine is there, or why not; none: it is about to be.
+    pub fn local(&self, name: FunctionName) -> Option<Result<(), String>> {
+        self.frontend.local(name)
+    }
+
+    /// A number for a block device of this machine, where none was asked for.
+    pub fn free_local(&self) -> u32 {
+        self.frontend.free_local()
     }
 
     /// The frontend knows where it takes connections by numbers: functions count down from the last one, listeners of hosts up from the first.
@@ -206,6 +218,9 @@ pub(super) fn news(change: FunctionChange, config: &FunctionConfig) -> News {
     let (name, nqn, path) = (config.name, &config.subsystem, config.socket.display());
     let text = match change {
         FunctionChange::Deleted => format!("function {name} of {nqn} was deleted"),
+        _ if matches!(config.device, FunctionDevice::Ublk { .. }) => {
+            format!("function {name} of {nqn} is {path}")
+        }
         _ => format!("function {name} of {nqn} waits for its client at {path}"),
     };
     (Kind::Function(event), text)

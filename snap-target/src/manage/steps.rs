@@ -129,7 +129,7 @@ pub fn take(frontend: &dyn Frontend, live: &mut Live, step: Step) -> Result<Clos
 fn remove_disk(frontend: &dyn Frontend, live: &Live, name: FunctionName) {
     let is_disk = matches!(live.functions.get(&name), Some(FunctionLive::Disk));
     if is_disk && frontend.remove_disk(name) {
-        tracing::warn!(%name, "requests of its guest are still under way; its socket goes when they have ended");
+        tracing::warn!(%name, "requests of its client are still under way; it goes when they have ended");
     }
 }
 

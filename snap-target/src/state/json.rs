@@ -56,9 +56,12 @@ struct Function {
     /// Left out where it is not: as it was written before there was any such.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     poll: bool,
-    /// Of a virtio disk.
+    /// Of a disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     nsid: Option<u32>,
+    /// The number of a block device of this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ublk: Option<u32>,
 }
 
 /// Hosts that a subsystem keeps out, whatever the configuration says.
@@ -327,9 +330,10 @@ impl From<&FunctionConfig> for Function {
             subsystem: config.subsystem.to_string(),
             socket: config.socket.clone(),
             poll: config.device == FunctionDevice::Nvme { poll: true },
-            nsid: match config.device {
-                FunctionDevice::Nvme { .. } => None,
-                FunctionDevice::VirtioBlk { nsid } => Some(nsid),
+            nsid: config.device.nsid(),
+            ublk: match config.device {
+                FunctionDevice::Ublk { number, .. } => Some(number),
+                _ => None,
             },
         }
     }
@@ -341,12 +345,18 @@ impl Function {
             name,
             socket: self.socket,
             subsystem: nqn(&self.subsystem)?,
-            device: match (self.nsid, self.poll) {
-                (None, poll) => FunctionDevice::Nvme { poll },
-                (Some(nsid), false) => FunctionDevice::VirtioBlk { nsid },
-                (Some(nsid), true) => {
+            device: match (self.nsid, self.ublk, self.poll) {
+                (None, None, poll) => FunctionDevice::Nvme { poll },
+                (Some(nsid), None, false) => FunctionDevice::VirtioBlk { nsid },
+                (Some(nsid), Some(number), false) => FunctionDevice::Ublk { number, nsid },
+                (Some(nsid), _, true) => {
                     return Err(format!(
-                        "function {name} is polled, and is the virtio disk of namespace {nsid}; it can be one of them"
+                        "function {name} is polled, and is the disk of namespace {nsid}; it can be one of them"
+                    ));
+                }
+                (None, Some(number), _) => {
+                    return Err(format!(
+                        "function {name} is /dev/ublkb{number} of no namespace"
                     ));
                 }
             },

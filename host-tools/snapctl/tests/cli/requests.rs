@@ -451,6 +451,7 @@ fn function_cases() -> Vec<Case> {
         socket: "/run/xio/f".to_owned(),
         poll: false,
         nsid: 0,
+        number: None,
     };
     let polled = CreateFunctionRequest {
         poll: true,
@@ -473,11 +474,30 @@ fn function_cases() -> Vec<Case> {
         nsid: 7,
         ..create.clone()
     };
+    const LOCAL: &[&str] = &[
+        "--name",
+        "pf0vf1",
+        "--nqn",
+        DATA,
+        "--protocol",
+        "ublk",
+        "--nsid",
+        "7",
+        "--number",
+        "3",
+    ];
+    let local = CreateFunctionRequest {
+        protocol: FunctionProtocol::Ublk.into(),
+        socket: String::new(),
+        number: Some(3),
+        ..disk.clone()
+    };
     let name = || "pf0vf1".to_owned();
     vec![
         case("function create", CREATE, &create),
         case("function create", POLLED, &polled),
         case("function create", DISK, &disk),
+        case("function create", LOCAL, &local),
         case(
             "function delete",
             &["pf0vf1"],

@@ -49,6 +49,7 @@ pub struct Device {
 enum Told {
     Disk(Box<Disk>),
     End,
+    Delete,
 }
 
 impl Device {
@@ -120,6 +121,11 @@ impl Device {
     pub fn set_disk(&self, disk: Disk) {
         // A thread that has ended has told why.
         drop(self.orders.send(Told::Disk(Box::new(disk))));
+    }
+
+    /// Begins its deletion, which [`Drop`] waits for: it is not left to the next process, however many have it open.
+    pub fn begin_delete(&self) {
+        drop(self.orders.send(Told::Delete));
     }
 
     /// Begins its end, which [`Drop`] waits for: so several end at the same time.
@@ -298,14 +304,17 @@ impl Life {
 
     /// Until it is told to end.
     fn lead(mut self, told: &Receiver<Told>) {
-        while let Ok(Told::Disk(disk)) = told.recv() {
-            if let Err(error) = self.set_disk(*disk) {
-                tracing::error!(%error, "a block device of this machine does not follow its namespace: its requests may fail");
+        loop {
+            match told.recv() {
+                Ok(Told::Disk(disk)) => {
+                    if let Err(error) = self.set_disk(*disk) {
+                        tracing::error!(%error, "a block device of this machine does not follow its namespace: its requests may fail");
+                    }
+                }
+                Ok(Told::Delete) => return self.delete(),
+                Ok(Told::End) | Err(_) if self.info.has(RECOVERY) => return self.leave(),
+                Ok(Told::End) | Err(_) => return self.delete(),
             }
-        }
-        match self.info.has(RECOVERY) {
-            true => self.leave(),
-            false => self.delete(),
         }
     }
 

@@ -16,15 +16,17 @@ impl FunctionService for Context {
         request: Request<v1::CreateFunctionRequest>,
     ) -> Answer<v1::CreateFunctionResponse> {
         let (by, asked) = (changer(&request)?, of(request));
-        let config = FunctionConfig {
-            name: convert::function(&asked.name)?,
-            socket: convert::socket(&asked.socket)?,
-            subsystem: convert::nqn("subsystem_nqn", &asked.subsystem_nqn)?,
-            device: convert::device(asked.protocol, asked.nsid, asked.poll)?,
-        };
+        let name = convert::function(&asked.name)?;
+        let subsystem = convert::nqn("subsystem_nqn", &asked.subsystem_nqn)?;
+        let made = convert::device(&asked)?;
         self.change(by, move |manager| {
-            let name = config.name;
-            manager.create_function(config)?;
+            let (socket, device) = made.numbered(|| manager.free_local());
+            manager.create_function(FunctionConfig {
+                name,
+                socket,
+                subsystem,
+                device,
+            })?;
             Ok(v1::CreateFunctionResponse {
                 function: Some(there(answers::function(manager, &[], name))?),
                 as_of: Some(manager.as_of()),

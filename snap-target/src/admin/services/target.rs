@@ -82,10 +82,11 @@ impl TargetService for Context {
 }
 
 /// What this daemon can serve and how.
-const FEATURES: [&str; 8] = [
+const FEATURES: [&str; 9] = [
     "transport-tcp",
     "transport-rdma",
     "function-vfio-user",
+    "function-ublk",
     "function-vhost-user-blk",
     "source-volume",
     "source-file",

@@ -147,12 +147,23 @@ fn a_function_that_cannot_be_had_is_tried_again() {
     assert_eq!(names(&manager), ["pf0"]);
 }
 
+/// A virtio disk, and a block device of this machine.
 #[test]
-fn a_virtio_disk_is_made_kept_and_deleted() {
+fn a_disk_is_made_kept_and_deleted() {
+    let local = FunctionDevice::Ublk { number: 7, nsid: 1 };
+    for device in [FunctionDevice::VirtioBlk { nsid: 1 }, local] {
+        made_kept_and_deleted(device);
+    }
+}
+
+fn made_kept_and_deleted(device: FunctionDevice) {
     let rig = Rig::new();
     let mut manager = rig.manager().unwrap();
     rig.fake.take();
-    let made = disk(&rig, "pf3", "a", 1);
+    let made = FunctionConfig {
+        device,
+        ..disk(&rig, "pf3", "a", 1)
+    };
     manager.create_function(made.clone()).unwrap();
     assert_eq!(rig.fake.take(), ["disk pf3 nsid 1"]);
     // One that is no namespace's, one at its socket, and one of its name.
