@@ -2,8 +2,10 @@
 
 mod adopting;
 mod awaited;
+mod closing;
 #[cfg(feature = "inspection")]
 mod inspection;
+mod messages;
 mod orders;
 mod quiet;
 
@@ -12,13 +14,13 @@ use std::sync::Arc;
 
 use namespace::{Done, Engine, Peer};
 use nvme::controller::ControllerId;
-use nvme::queue::{QueueId, Slot};
+use nvme::queue::Slot;
 use reactor::{OwnerId, Receiver, Ring, Wait, channel};
-use telemetry::{EventKind, ReactorTelemetry};
+use telemetry::ReactorTelemetry;
 
 use crate::clock::Clock;
 use crate::config::{FrontendConfig, FrontendError};
-use crate::desk::{Desk, To};
+use crate::desk::Desk;
 use crate::farewells::Farewells;
 use crate::host_share::HostShares;
 use crate::io_queue::IoQueue;
@@ -29,6 +31,7 @@ use crate::message::{Abort, Control, Message, Reserved};
 use crate::meter::TurnTime;
 use crate::table::{Key, Table};
 use awaited::Awaited;
+use closing::Draining;
 #[cfg(feature = "inspection")]
 pub use inspection::Inside;
 use orders::Pending;
@@ -79,16 +82,6 @@ pub struct Frontend {
     lodger: Option<Box<dyn Lodger>>,
     /// It has something to do that no event will bring about.
     lodger_is_behind: bool,
-}
-
-/// A queue that has ended before its requests.
-struct Draining {
-    in_flight: usize,
-    /// Those of them that may change something, by their tokens: the desk hears that the queue has closed when they have ended. Reads are not waited
-    /// for: a store that does not let go of one must not keep the host away from all others.
-    changing: Vec<u64>,
-    controller: ControllerId,
-    queue: QueueId,
 }
 
 impl Frontend {
@@ -340,25 +333,6 @@ impl Frontend {
         }
     }
 
-    /// A request of a queue that has closed has ended.
-    fn drained(&mut self, token: u64) {
-        let key = key_of(token);
-        let Some(draining) = self.draining.get_mut(&key) else {
-            return;
-        };
-        let (controller, queue) = (draining.controller, draining.queue);
-        let had_changing = !draining.changing.is_empty();
-        draining.changing.retain(|of| *of != token);
-        let has_closed = had_changing && draining.changing.is_empty();
-        draining.in_flight -= 1;
-        if draining.in_flight == 0 {
-            self.draining.remove(&key);
-        }
-        if has_closed {
-            self.tell_desk(Message::QueueClosed(controller, queue));
-        }
-    }
-
     /// The desk has answered a reservation command.
     fn reserved(&mut self, reserved: &Reserved) {
         let (key, slot) = parts_of(reserved.token);
@@ -461,140 +435,6 @@ impl Frontend {
             }
         }
         self.touched = touched;
-    }
-
-    fn close(&mut self, key: Key) {
-        let Some(mut queue) = self.queues.remove(key) else {
-            return;
-        };
-        for message in queue.take_aborts() {
-            self.tell_desk(message);
-        }
-        self.owners.remove(&queue.link.owner_id());
-        let (controller, id, in_flight) = (queue.controller, queue.queue, queue.in_flight());
-        let changing = queue.changing(key);
-        if let Some(others) = self.by_controller.get_mut(&controller) {
-            others.retain(|other| *other != key);
-            if others.is_empty() {
-                self.by_controller.remove(&controller);
-            }
-        }
-        tracing::info!(
-            cntlid = controller.0,
-            sqid = id.0,
-            in_flight,
-            "queue closed"
-        );
-        queue.meter.note(EventKind::QueueClosed, in_flight as u64);
-        self.telemetry.counters.connections.sub(1);
-        let farewell = queue.link.let_go();
-        drop(queue);
-        if let Some(farewell) = farewell {
-            self.farewells.begin(farewell);
-        }
-        // Nobody will hear of them; a write that the store still has must not land behind somebody else's.
-        self.engine.abandon(|token| token >> 16 == key.to_bits());
-        if changing.is_empty() {
-            self.tell_desk(Message::QueueClosed(controller, id));
-        }
-        if in_flight > 0 {
-            self.draining.insert(
-                key,
-                Draining {
-                    in_flight,
-                    changing,
-                    controller,
-                    queue: id,
-                },
-            );
-        }
-    }
-
-    fn take_messages(&mut self) {
-        while let Some(message) = self.inbox.try_recv() {
-            self.message(message);
-        }
-    }
-
-    fn message(&mut self, message: Message) {
-        match message {
-            Message::Adopt(adoption) => self.adopt(*adoption),
-            Message::Order(order) => self.order(order),
-            Message::Abort(abort) => self.abort(abort),
-            Message::Reserved(reserved) => self.reserved(&reserved),
-            Message::Stop => self.stopping = true,
-            message @ (Message::QueueClosed(..)
-            | Message::Failed(..)
-            | Message::Request(_)
-            | Message::Carried(..)
-            | Message::Aborted(..)
-            | Message::Reserve(_)
-            | Message::Fenced(_)
-            | Message::Preempted(_)
-            | Message::Settled(_)
-            | Message::Kept) => {
-                if let Some(desk) = &mut self.desk {
-                    desk.message(message);
-                }
-            }
-        }
-    }
-
-    fn tell_desk(&mut self, message: Message) {
-        self.quiet.end();
-        match &mut self.desk {
-            Some(desk) => desk.message(message),
-            None => self.tell(0, message),
-        }
-    }
-
-    /// Sends a message to a reactor, this one included.
-    fn tell(&mut self, reactor: usize, message: Message) {
-        self.quiet.end();
-        if reactor == usize::from(self.reactor) {
-            return self.message(message);
-        }
-        let Some(peer) = self.peers.get(reactor) else {
-            return;
-        };
-        // Behind those that wait already: a queue must not be closed before it was adopted.
-        if !self.outbox.is_empty() {
-            self.outbox.push_back((reactor, message));
-        } else if let Err(reactor::Full(message)) = peer.sender.send_via(&self.ring, message) {
-            self.outbox.push_back((reactor, message));
-        }
-    }
-
-    /// Messages that found their reactor's channel full go again, in their order.
-    fn send_outbox(&mut self) {
-        let waiting = std::mem::take(&mut self.outbox);
-        for (reactor, message) in waiting {
-            self.tell(reactor, message);
-        }
-    }
-
-    /// Lets the desk act, and carries out what it asks.
-    fn serve_desk(&mut self) {
-        let Some(mut desk) = self.desk.take() else {
-            return;
-        };
-        desk.act(&mut self.engine);
-        let requests = desk.take_requests();
-        for farewell in desk.take_ended() {
-            self.farewells.begin(farewell);
-        }
-        self.desk = Some(desk);
-        for (to, message) in requests {
-            match (to, message) {
-                (To::Reactor(reactor), message) => self.tell(reactor, message),
-                (To::All, Message::Order(order)) => {
-                    for reactor in 0..self.peers.len() {
-                        self.tell(reactor, Message::Order(order.clone()));
-                    }
-                }
-                (To::All, _) => {}
-            }
-        }
     }
 }
 
