@@ -43,7 +43,7 @@ def against_plain(row: Row, rows: list[Row]) -> str:
     """The median of each round's ratio: above 1 this is faster than plain files."""
     for other in rows:
         if (other.scenario, other.link_mb, other.contender) == (row.scenario, row.link_mb, PLAIN):
-            return f"{statistics.median(theirs / mine for theirs, mine in zip(other.seconds, row.seconds, strict=True)):.2f}"
+            return f"{statistics.median(theirs / mine for theirs, mine in zip(other.seconds, row.seconds)):.2f}"
     return ""
 
 
@@ -53,7 +53,7 @@ def cells(row: Row, rows: list[Row]) -> list[str]:
         f"{row.link_mb} MB/s",
         name,
         f"{statistics.median(row.seconds):.2f}",
-        f"{min(row.seconds):.2f} to {max(row.seconds):.2f}",
+        f"{min(row.seconds):.2f} to {max(row.seconds):.2f}" if len(row.seconds) > 1 else "once",
         against_plain(row, rows),
         *(f"{number / MB:.1f}" for number in (row.store_bytes, row.wire_bytes, row.delivered_bytes)),
         f"{row.host_cpu_seconds:.2f}",
