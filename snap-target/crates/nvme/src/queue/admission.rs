@@ -35,10 +35,17 @@ pub(crate) fn admit(stage: Stage, sqe: &Sqe, is_taken_twice: impl FnOnce() -> bo
             fctype,
             FabricsType::AUTHENTICATION_SEND | FabricsType::AUTHENTICATION_RECEIVE
         );
+    // SPDK's host forgets its Asynchronous Event Requests when it detaches, and shuts the controller down with their identifiers. These have no data, and nothing but
+    // their answer has the identifier.
+    let property = fabrics
+        && matches!(
+            fctype,
+            FabricsType::PROPERTY_GET | FabricsType::PROPERTY_SET
+        );
     match stage {
         Stage::AwaitConnect if connect => Admission::Connect,
         // The first goes on: what names the identifier, an Abort or data, means that one alone.
-        Stage::Live if is_taken_twice() => Admission::Refused(Status::COMMAND_ID_CONFLICT.dnr()),
+        Stage::Live if !property && is_taken_twice() => Admission::Refused(Status::COMMAND_ID_CONFLICT.dnr()),
         Stage::Live if !connect => Admission::Command,
         Stage::AwaitAuthentication if authentication => Admission::Command,
         Stage::AwaitAuthentication if !connect => {

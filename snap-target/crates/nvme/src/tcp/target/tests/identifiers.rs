@@ -68,6 +68,30 @@ fn a_command_is_answered_once_however_often_its_identifier_comes() {
     begun(&driver.feed(&flush(CID)));
 }
 
+/// SPDK's host detaches so: its Asynchronous Event Request waits here still when it asks for CC by the same identifier.
+#[test]
+fn a_property_is_read_and_written_whatever_waits_under_its_identifier() {
+    let mut driver = Driver::plain();
+    let request = capsule(&sqe(0x0C, CID, 0, 0, TRANSPORT), &[]);
+    let waiting = begun(&driver.feed(&request));
+    for fctype in [0x04, 0x00] {
+        let mut property = sqe(0x7F, CID, 0, 0, TRANSPORT);
+        property[4] = fctype;
+        let slot = begun(&driver.feed(&capsule(&property, &[])));
+        assert_ne!(slot, waiting);
+        driver.connection.respond(slot, Completion::SUCCESS, 0);
+        assert_eq!(status_of(&driver.sent()), Status::SUCCESS);
+    }
+    // All else is refused as before, and the first is answered.
+    for other in [flush(CID), request] {
+        assert_eq!(driver.feed(&other), []);
+        assert_eq!(status_of(&driver.sent()), conflict());
+    }
+    driver.connection.respond(waiting, Completion::SUCCESS, 0);
+    assert_eq!(status_of(&driver.sent()), Status::SUCCESS);
+    begun(&driver.feed(&flush(CID)));
+}
+
 proptest! {
     /// Identifiers whose low bits meet and that repeat, answered in any order, against a list of those in use.
     #[test]
