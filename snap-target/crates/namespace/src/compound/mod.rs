@@ -128,10 +128,6 @@ impl Part {
 }
 
 /// The machine of a request of several parts; the request itself where it is one of one part.
-#[expect(
-    clippy::result_large_err,
-    reason = "what is no request of several parts goes its way as it is"
-)]
 pub(crate) fn steps(namespace: &Namespace, io: Io) -> Result<Box<dyn Steps>, Io> {
     let lba_bytes = u64::from(namespace.lba_bytes);
     // What one part of it has alone went there.

@@ -33,8 +33,8 @@ pub use segment::{Lease, Segment};
 
 use crate::error::ReactorError;
 
-/// Segments an `IoBuf` holds without an allocation.
-pub const INLINE_SEGMENTS: usize = 4;
+/// Segments an `IoBuf` holds in itself. It is moved from hand to hand several times for each command: with more than two of them each move was a call of memcpy.
+pub const INLINE_SEGMENTS: usize = 2;
 
 /// Owned list of segments; see the module. Not `Send`: a buffer belongs to one reactor for life.
 #[derive(Clone, Debug, Default)]

@@ -4,12 +4,14 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::{INLINE_SEGMENTS, IoBuf, Mapping, Region};
+use super::{IoBuf, Mapping, Region};
 use crate::error::ReactorError;
 use crate::ring::Ring;
 
 /// Bytes of a staging slot, the largest class.
 pub const STAGING_BYTES: usize = 1 << 20;
+/// Staging slots of one buffer.
+const STAGING_SLOTS_MAX: usize = 4;
 
 /// Slot sizes, smallest first. The small ones keep a 4 KiB read from holding a megabyte.
 const CLASS_BYTES: [usize; 5] = [4 << 10, 16 << 10, 64 << 10, 128 << 10, STAGING_BYTES];
@@ -164,7 +166,7 @@ impl Pool {
     /// The largest request [`Pool::alloc`] serves.
     #[must_use]
     pub const fn alloc_bytes_max() -> usize {
-        STAGING_BYTES * INLINE_SEGMENTS
+        STAGING_BYTES * STAGING_SLOTS_MAX
     }
 
     /// Whether operations on this memory use fixed buffers. If not, RLIMIT_MEMLOCK was too small (or another pool came first), and the
