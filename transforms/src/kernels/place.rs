@@ -122,13 +122,13 @@ impl Place {
     }
 
     /// The pen, to write a step at a time.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     pub(crate) fn pen(&self) -> Pen {
         self.pen
     }
 
     /// Takes the pen back.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     pub(crate) fn put_back(&mut self, pen: Pen) {
         self.pen = pen;
     }
@@ -163,7 +163,7 @@ impl Place {
 
 impl Pen {
     /// Where the next step is written.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     #[inline(always)]
     pub(crate) fn at(&self) -> *mut u8 {
         self.at

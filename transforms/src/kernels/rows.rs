@@ -4,6 +4,9 @@
 //! default floating-point environment, as those of `floats.rs`. A kernel is given a run of one row at a time. What no kernel does at once (16 bits in
 //! portable code, f16 with NEON, a view of another type behind a rounding one) goes through a tile of f32 in the cache.
 
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(super) mod by_steps;
+
 use crate::element::ElementType;
 use crate::encoder::convert_floats;
 use crate::kernels::place::Place;
@@ -14,36 +17,6 @@ use crate::kernels::{avx2_rows, avx512_rows};
 
 /// Elements of a tile between two kernels: 4 KiB of f32.
 const TILE_ELEMENTS: usize = 1024;
-
-/// Numbers that a vector kernel takes at a time; what is left of a run is filled up.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-pub(super) const STEP_ELEMENTS: usize = 32;
-
-/// Room for a step of numbers of any type.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-pub(super) type StepNumbers = [u8; 4 * STEP_ELEMENTS];
-
-/// The last `count` numbers of a run, fewer than a step, filled up with zeros.
-///
-/// # Safety
-/// They are readable.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-#[inline(always)]
-pub(super) unsafe fn filled_up<const T: u8>(src: *const u8, count: usize) -> StepNumbers {
-    let mut step = [0; 4 * STEP_ELEMENTS];
-    // SAFETY: `count` numbers are no more than a step; the rest is passed on to the caller.
-    unsafe { std::ptr::copy_nonoverlapping(src, step.as_mut_ptr(), count * number_bytes(T)) };
-    step
-}
-
-/// Bytes of a number.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-pub(super) const fn number_bytes(element: u8) -> usize {
-    match element {
-        F32 => 4,
-        _ => 2,
-    }
-}
 
 /// One number.
 pub(super) mod scalar {
