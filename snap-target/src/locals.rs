@@ -131,7 +131,7 @@ impl Started {
         let told = Told::default();
         let (tell, health) = (told.clone(), health.clone());
         let then = move |result: Result<(), DeviceError>| {
-            let subject = format!("/dev/ublkb{number}");
+            let subject = path_of(number).display().to_string();
             match &result {
                 Ok(()) => health.well(&subject),
                 Err(error) => {
@@ -220,12 +220,14 @@ impl Locals {
             return false;
         };
         drop(places);
-        self.health
-            .well(&path_of(place.config.number).display().to_string());
+        let path = path_of(place.config.number);
         if let Some(started) = &place.started {
             started.device.begin_delete();
         }
-        !ends_in_time(place)
+        let has_ended = ends_in_time(place);
+        // Behind it: a start that fails meanwhile is told.
+        self.health.well(&path.display().to_string());
+        !has_ended
     }
 
     /// Whether one that was made so is there, or why not; none: it is about to be.
@@ -271,7 +273,7 @@ impl Locals {
     pub fn report(&self) -> String {
         let line = |place: &Place| {
             let LocalConfig { number, nsid } = place.config;
-            format!("ublk /dev/ublkb{number} nsid {nsid}\n")
+            format!("ublk {} nsid {nsid}\n", path_of(number).display())
         };
         let places = self.lock();
         let configured = places.iter().filter(|place| place.name.is_none());

@@ -11,11 +11,24 @@ use crate::codecs;
 use crate::element::{Packing, ValueRange};
 use crate::kernels::Isa;
 use crate::rank_table::RankTable;
+use crate::scales::TableKind;
 use crate::scratch::Contexts;
 
 /// The number that a volume stores for a transform. It never changes and is never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TransformId(pub u16);
+
+impl TransformId {
+    /// Which table a step of it takes.
+    #[must_use]
+    pub fn table_kind(self) -> Option<TableKind> {
+        match self {
+            codecs::rank::ID => Some(TableKind::Ranks),
+            codecs::int8::ID => Some(TableKind::Scales),
+            _ => None,
+        }
+    }
+}
 
 /// One step of a chain, as a volume stores it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

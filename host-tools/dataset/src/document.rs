@@ -4,7 +4,6 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
-use transforms::codecs::{int8, rank};
 use transforms::{Chain, ElementType, Loss, Packing, Step, ValueRange};
 use volume::identity::sha256;
 use volume::limits::BLOB_BYTES_MAX;
@@ -216,10 +215,8 @@ pub fn stream(chain: &Chain, written: &Written, lost: Option<&Loss>) -> Value {
 /// A step of a stored chain: that of a table, or of scales, names its blob by the SHA-256.
 fn stored_step(chain: &Chain, of: &Step) -> Value {
     let mut members = step(of);
-    if let Some(table) = chain
-        .table()
-        .filter(|_| [rank::ID, int8::ID].contains(&of.id))
-    {
+    let table = chain.table().filter(|_| of.id.table_kind().is_some());
+    if let Some(table) = table {
         members["table"] = hex(&sha256(&table.to_bytes())).into();
     }
     members

@@ -277,12 +277,16 @@ async fn show(name: String, context: &Context) -> Result<(), Failure> {
         if !function.state_detail.is_empty() {
             state = format!("{state}: {}", function.state_detail);
         }
-        let mut rows = vec![
+        // A disk has no doorbells.
+        let polling = (function.nsid == 0).then(|| ("polling", polling(function.poll).to_owned()));
+        let before = [
             ("name", function.name.clone()),
             ("protocol", text::protocol(function.protocol)),
             ("subsystem", function.subsystem_nqn.clone()),
             ("nsid", nsid(&function)),
             ("socket", function.socket.clone()),
+        ];
+        let behind = [
             ("state", state),
             ("cntlid", cntlid(&function)),
             ("I/O queues", function.io_queues.to_string()),
@@ -292,12 +296,9 @@ async fn show(name: String, context: &Context) -> Result<(), Failure> {
             ),
             ("made by", text::origin(function.origin)),
         ];
-        if function.nsid == 0 {
-            // A disk has no doorbells.
-            rows.insert(5, ("polling", polling(function.poll).to_owned()));
-        }
-        rows.extend(function.io.iter().flat_map(io_rows));
-        text::description(&rows)
+        let io = function.io.iter().flat_map(io_rows);
+        let rows = before.into_iter().chain(polling).chain(behind).chain(io);
+        text::description(&rows.collect::<Vec<_>>())
     })
 }
 

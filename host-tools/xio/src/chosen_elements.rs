@@ -1,37 +1,20 @@
 //! `--store-as auto:lossless` of elements without a header: one chain for all inputs.
 
-use anyhow::anyhow;
-use dataset::SourceFile;
 use dataset::choose::{self, Group, Wish};
 use transforms::Chain;
 use volume::write::FRAME_BYTES_DEFAULT;
 
 use crate::disk::AUTO;
 use crate::failure::Failure;
-use crate::pack::{Plan, is_stdin, shown};
+use crate::pack::Plan;
 use crate::progress::Progress;
 
 /// Chooses how the inputs of a plan are stored, and says what was tried.
 pub fn choose(plan: &mut Plan, wish: &Wish) -> Result<Group, Failure> {
     let element = plan.spec.chain.source();
-    let mut files = Vec::with_capacity(plan.inputs.len());
-    for path in &plan.inputs {
-        let about = match is_stdin(path) {
-            true => None,
-            false => {
-                let about = std::fs::metadata(path);
-                Some(about.map_err(|error| Failure::io("reading", path, error))?)
-            }
-        };
-        let Some(about) = about.filter(std::fs::Metadata::is_file) else {
-            let why = anyhow!(
-                "{}: {AUTO} reads its input twice, first to try chains on it; write it to a file, and pack that, or name a chain",
-                shown(path)
-            );
-            return Err(Failure::usage(why));
-        };
-        files.push(SourceFile::new(path, &about));
-    }
+    let files = plan.files_read_twice(&format!(
+        "{AUTO} reads its input twice, first to try chains on it; write it to a file, and pack that, or name a chain"
+    ))?;
     let progress = Progress::start("trying chains", plan.total_bytes());
     let on_progress = |bytes| progress.set(bytes);
     let group = choose::choose_elements(files, element, wish, plan.threads, &on_progress)?;

@@ -192,11 +192,35 @@ impl Plan {
         Ok(())
     }
 
+    /// Its inputs, of which something is read before they are packed: files.
+    ///
+    /// # Errors
+    /// One is not; `why` says what wants to read it twice.
+    pub fn files_read_twice(&self, why: &str) -> Result<Vec<SourceFile>, Failure> {
+        let file = |path: &PathBuf| {
+            let refused = || Failure::usage(anyhow!("{}: {why}", shown(path)));
+            if is_stdin(path) {
+                return Err(refused());
+            }
+            let about = std::fs::metadata(path);
+            let about = about.map_err(|error| Failure::io("reading", path, error))?;
+            match about.is_file() {
+                true => Ok(SourceFile::new(path, &about)),
+                false => Err(refused()),
+            }
+        };
+        self.inputs.iter().map(file).collect()
+    }
+
+    /// The chain of an input: with its own scales, where the chain has some.
+    fn chain_of(&self, input: usize) -> &Chain {
+        self.scaled.get(input).unwrap_or(&self.spec.chain)
+    }
+
     /// How an input is stored.
     fn spec_of(&self, input: usize) -> StreamSpec {
-        let chain = self.scaled.get(input).unwrap_or(&self.spec.chain);
         StreamSpec {
-            chain: chain.clone(),
+            chain: self.chain_of(input).clone(),
             ..self.spec.clone()
         }
     }
@@ -282,7 +306,7 @@ pub struct Packed {
 fn manifest(plan: &Plan, added: &[(Vec<u8>, Written, Option<Loss>)]) -> Vec<u8> {
     let files =
         (added.iter().enumerate()).map(|(input, (name, stream, loss))| elements::Presented {
-            chain: plan.scaled.get(input).unwrap_or(&plan.spec.chain),
+            chain: plan.chain_of(input),
             name,
             bytes: stream.source_bytes,
             sha256: &stream.sha256,

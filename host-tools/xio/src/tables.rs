@@ -5,12 +5,11 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::anyhow;
 use transforms::{Chain, IdCounts, RowMaxima, TableKind, TransformError};
 use volume::write::WriteError;
 
 use crate::failure::Failure;
-use crate::pack::{Plan, is_stdin, shown, shown_all};
+use crate::pack::{Plan, shown, shown_all};
 use crate::progress::Progress;
 
 /// Bytes that are looked at at a time: whole elements of every type.
@@ -21,21 +20,14 @@ pub fn make(plan: &mut Plan) -> Result<(), Failure> {
     let Some(kind) = plan.spec.chain.table_kind() else {
         return Ok(());
     };
-    for path in &plan.inputs {
-        let failed = |error| Failure::io("reading", path, error);
-        if is_stdin(path) || !std::fs::metadata(path).map_err(failed)?.is_file() {
-            let what = match kind {
-                TableKind::Ranks => "to count the ids",
-                TableKind::Scales => "to find the scales",
-            };
-            let why = anyhow!(
-                "{}: {} reads its input twice, first {what}; write it to a file, and pack that",
-                shown(path),
-                plan.spec.chain
-            );
-            return Err(Failure::usage(why));
-        }
-    }
+    let what = match kind {
+        TableKind::Ranks => "to count the ids",
+        TableKind::Scales => "to find the scales",
+    };
+    plan.files_read_twice(&format!(
+        "{} reads its input twice, first {what}; write it to a file, and pack that",
+        plan.spec.chain
+    ))?;
     match kind {
         TableKind::Ranks => make_ranks(plan),
         TableKind::Scales => make_scales(plan),

@@ -1,4 +1,4 @@
-//! `xio inspect`: what a volume holds, from its directory and manifests.
+//! `xio inspect`: what a volume holds, from its directory, its manifests, and some blocks of its frame tables.
 
 mod manifest;
 mod raw_frames;

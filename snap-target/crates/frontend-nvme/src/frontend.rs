@@ -199,7 +199,7 @@ impl Frontend {
 
     /// Waits for events, and does all that they lead to.
     fn turn(&mut self, wait: Wait) -> Result<(), FrontendError> {
-        if self.quiet.begin(wait, &self.ring) {
+        if self.quiet.begin(wait, &self.ring, self.time.ns()) {
             self.quiet_turn();
             return Ok(());
         }

@@ -52,9 +52,10 @@ pub(crate) const AWAITED_BYTES_MAX: u64 = 2 << 20;
 pub(crate) const COMMAND_PATIENCE: Duration = Duration::from_secs(25);
 /// Connections of a reactor that have ended here, and whose hosts may not know. More are cut off at once.
 pub(crate) const FAREWELLS_MAX: usize = 1024;
-/// Turns of a reactor that polls, one after the other, in which only what is polled is looked at: some 10 us where there is nothing to do. The desk and its
-/// deadlines wait no longer.
+/// Turns of a reactor that polls, one after the other, in which only what is polled is looked at: some 10 us where there is nothing to do.
 pub(crate) const QUIET_TURNS_MAX: u32 = 64;
+/// The same in time, where there is much to do: timers, the desk and its deadlines wait no longer, and one turn's work.
+pub(crate) const QUIET_NS_MAX: u64 = 50_000;
 /// How long an Abort waits for its command before it is answered that the command was not aborted.
 pub(crate) const ABORT_PATIENCE: Duration = Duration::from_secs(2);
 /// How long Preempt and Abort waits for the commands of those who were preempted: below the 30 s of a host.

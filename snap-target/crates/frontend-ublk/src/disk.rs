@@ -48,7 +48,9 @@ impl Disk {
     pub(crate) fn stamp(&self, place: &str) -> Stamp {
         let [block_shift, ..] = self.block_bytes.trailing_zeros().to_le_bytes();
         let mut content = self.uuid.to_vec();
-        content.extend(self.instance.to_le_bytes());
+        if self.instance != 0 {
+            content.extend(self.instance.to_le_bytes());
+        }
         let shape = [block_shift, u8::from(self.read_only)];
         Stamp {
             place: hash(b"snap-target", place.as_bytes()),

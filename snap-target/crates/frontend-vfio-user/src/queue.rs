@@ -349,6 +349,8 @@ impl Queue {
     }
 
     fn release(&mut self, slot: Slot) {
+        // Its next command's data go elsewhere.
+        self.placed.take_if(|(of, _)| *of == slot);
         if let Some(entry) = self.entries.get_mut(slot.index()) {
             entry.stage = Stage::Free;
             entry.buffer = None;

@@ -149,9 +149,9 @@ impl Share {
             ));
         }
         let id = start.id;
-        let beside = self.queues.values();
-        let beside = beside.filter_map(|queue| queue.held_beside(&start.counters));
-        let held = beside.last().unwrap_or_default();
+        let mut queues = self.queues.values();
+        let beside = queues.find_map(|queue| queue.held_beside(&start.counters));
+        let held = beside.unwrap_or_default();
         let queue = Queue::new(&self.ring, self.tokens, start, held)?;
         self.owners.insert(queue.owner_id(), id);
         self.queues.insert(id, queue);

@@ -256,13 +256,13 @@ impl Parked {
         })
     }
 }
+
 /// Of a raw namespace whose store has read what it takes when it has taken it, and so keeps nothing of a host's memory.
 fn lent_segments_max(namespace: &Namespace) -> usize {
     match &namespace.backing {
         Backing::Raw(store) => {
             let limits = store.limits();
-            let is_at_once = limits.guest_memory && limits.cancel_bound_ms == Some(0);
-            if is_at_once {
+            if limits.guest_memory && limits.ends_in_submit {
                 limits.segments_max as usize
             } else {
                 0

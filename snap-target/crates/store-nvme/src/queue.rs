@@ -77,7 +77,6 @@ pub trait Queue: fmt::Debug {
     ///
     /// # Errors
     /// The buffer, as given.
-    #[expect(clippy::result_large_err, reason = "it gives the buffer back by value")]
     fn submit(
         &mut self,
         command: &Command,

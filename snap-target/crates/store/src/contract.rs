@@ -180,6 +180,8 @@ pub struct Limits {
     pub queue_depth_max: u32,
     /// Whether buffers may be guest memory.
     pub guest_memory: bool,
+    /// Whether operations end inside [`Store::submit`]: nothing of a buffer is kept when it returns, but what the completion gives back with the next poll.
+    pub ends_in_submit: bool,
     /// Within this time of a cancel the completion arrives; `None` = the medium decides.
     pub cancel_bound_ms: Option<u32>,
     /// What survives.
@@ -208,6 +210,7 @@ impl Limits {
             discard_zeroes: false,
             queue_depth_max: 1,
             guest_memory: false,
+            ends_in_submit: false,
             cancel_bound_ms: None,
             durability: Durability::None,
             writable: false,

@@ -104,7 +104,8 @@ pub(crate) fn memory_limits(bytes: u64, writable: bool) -> Limits {
         discard_zeroes: true,
         queue_depth_max: QUEUE_DEPTH_MAX,
         guest_memory: true,
-        // Operations end inside submit: there is never one to cancel.
+        ends_in_submit: true,
+        // There is never one to cancel.
         cancel_bound_ms: Some(0),
         durability: Durability::None,
         writable,

@@ -56,11 +56,11 @@ enum Phase {
     Slots { found: Vec<(u64, Candidate)> },
     /// Reading the tail: where the slots say it is, or at the end of the store.
     Tail { found: Vec<(u64, Candidate)> },
-    /// Reading directory tables, then texts, then rank tables.
+    /// Reading directory tables, then texts, then the tables of chains.
     Directory(Box<Loading>),
 }
 
-/// The table of chains, and the chains that refer to it.
+/// A table of chains, and the chains that refer to it.
 #[derive(Debug)]
 struct WantedTable {
     blob: BlobIndex,

@@ -31,7 +31,7 @@ pub(crate) struct Directory {
     pub(crate) superblock: Superblock,
     pub(crate) sources: Vec<Source>,
     pub(crate) chains: Vec<ChainUse>,
-    /// The blobs of chains' rank tables.
+    /// The blobs of chains' tables.
     pub(crate) chain_tables: HashMap<ChainIndex, BlobIndex>,
     pub(crate) streams: Vec<Stream>,
     pub(crate) blobs: Vec<Blob>,

@@ -37,6 +37,7 @@ impl Queue {
     /// Checks where the guest wants a read's data.
     pub(crate) fn place(&mut self, slot: Slot, bytes: u32) -> Result<Option<IoBuf>, Status> {
         self.refresh();
+        self.placed = None;
         match self.view(slot, bytes, Way::ToGuest) {
             Ok(view) => {
                 self.placed = Some((slot, view));

@@ -246,6 +246,43 @@ fn many_at_a_time() {
     );
 }
 
+/// A read that fails at once leaves its place to nobody: its slot's next command has data of its own.
+#[test]
+fn a_read_that_fails_leaves_its_place_to_nobody() {
+    let machine = Machine::start(memory(), 1);
+    let mut guest = hidden(&machine);
+    fill(&mut guest, APART, &pattern(7, 4096));
+    let written = guest.run(1, transfer(1, 0, 1, APART, 0));
+    assert_eq!(status(&written), Status::SUCCESS);
+    let marked = guest.run(1, transfer(4, 1, 1, 0, 0));
+    assert_eq!(status(&marked), Status::SUCCESS);
+    guest.put(DATA, &[0xEE; 4096]);
+    fill(&mut guest, APART, &[0; 8 * 4096]);
+    let failing: Vec<u16> = (0..8)
+        .map(|_| guest.prepare(1, transfer(2, 1, 1, DATA, 0)))
+        .collect();
+    for page in 0..8 {
+        guest.prepare(1, transfer(2, 0, 1, APART + page * 4096, 0));
+    }
+    guest.ring_tail(1);
+    for _ in 0..16 {
+        let cqe = guest.complete(1);
+        let wanted = match failing.contains(&cqe.cid.get()) {
+            true => Status::UNRECOVERED_READ_ERROR,
+            false => Status::SUCCESS,
+        };
+        assert_eq!(status(&cqe), wanted);
+    }
+    assert!(guest.get(DATA, 4096) == [0xEE; 4096]);
+    for page in 0..8 {
+        assert!(
+            look(&guest, APART + page * 4096, 4096) == pattern(7, 4096),
+            "{page}"
+        );
+    }
+    guest.still_works();
+}
+
 /// Both ends have a full socket: the target has more to write than it holds, and the client sends without looking.
 #[test]
 fn both_sockets_are_full() {

@@ -378,16 +378,27 @@ impl Guest {
     }
 
     /// Puts a command into a queue and rings.
-    pub fn submit(&mut self, queue: u16, mut sqe: Sqe) -> u16 {
+    pub fn submit(&mut self, queue: u16, sqe: Sqe) -> u16 {
+        let cid = self.prepare(queue, sqe);
+        self.ring_tail(queue);
+        cid
+    }
+
+    /// Puts a command into its queue, and tells nobody.
+    pub fn prepare(&mut self, queue: u16, mut sqe: Sqe) -> u16 {
         let cid = self.next_cid;
         self.next_cid = self.next_cid.wrapping_add(1);
         sqe.cid = U16::new(cid);
         let pair = self.pairs[usize::from(queue)];
         self.put(pair.sq + u64::from(pair.tail) * 64, sqe.as_bytes());
-        let tail = (pair.tail + 1) % pair.entries;
-        self.pairs[usize::from(queue)].tail = tail;
-        self.ring_or_write(u64::from(queue) * 2, tail);
+        self.pairs[usize::from(queue)].tail = (pair.tail + 1) % pair.entries;
         cid
+    }
+
+    /// Rings for all that was prepared.
+    pub fn ring_tail(&mut self, queue: u16) {
+        let tail = self.pairs[usize::from(queue)].tail;
+        self.ring_or_write(u64::from(queue) * 2, tail);
     }
 
     /// The next completion, which the driver takes.

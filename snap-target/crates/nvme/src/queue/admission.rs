@@ -45,7 +45,9 @@ pub(crate) fn admit(stage: Stage, sqe: &Sqe, is_taken_twice: impl FnOnce() -> bo
     match stage {
         Stage::AwaitConnect if connect => Admission::Connect,
         // The first goes on: what names the identifier, an Abort or data, means that one alone.
-        Stage::Live if !property && is_taken_twice() => Admission::Refused(Status::COMMAND_ID_CONFLICT.dnr()),
+        Stage::Live if !property && is_taken_twice() => {
+            Admission::Refused(Status::COMMAND_ID_CONFLICT.dnr())
+        }
         Stage::Live if !connect => Admission::Command,
         Stage::AwaitAuthentication if authentication => Admission::Command,
         Stage::AwaitAuthentication if !connect => {

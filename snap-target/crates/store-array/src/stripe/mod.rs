@@ -295,6 +295,7 @@ fn limits(members: &[SharedStore], geometry: &Geometry, rows: u64) -> Limits {
     };
     limits.discard_zeroes = all(|it| it.discard_zeroes);
     limits.guest_memory = all(|it| it.guest_memory);
+    limits.ends_in_submit = all(|it| it.ends_in_submit);
     limits.writable = all(|it| it.writable);
     limits.polled_when_idle = !all(|it| !it.polled_when_idle);
     limits.lingers_ms = of.iter().map(|it| it.lingers_ms).max().unwrap_or(0);

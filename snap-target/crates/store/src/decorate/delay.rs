@@ -98,7 +98,11 @@ impl Backend for DelayBackend {
     }
 
     fn limits(&self) -> Limits {
-        self.inner.limits()
+        // What has ended is held until it is due.
+        Limits {
+            ends_in_submit: false,
+            ..self.inner.limits()
+        }
     }
 
     fn open_handle(&self, ring: &Ring) -> Result<Box<dyn Store>, StoreError> {

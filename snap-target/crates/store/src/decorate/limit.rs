@@ -223,7 +223,11 @@ impl Backend for LimitBackend {
     }
 
     fn limits(&self) -> Limits {
-        self.inner.limits()
+        // What has ended is held until it is due.
+        Limits {
+            ends_in_submit: false,
+            ..self.inner.limits()
+        }
     }
 
     fn problems(&self) -> Vec<crate::Problem> {

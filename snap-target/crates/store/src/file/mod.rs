@@ -82,6 +82,7 @@ impl FileState {
             discard_zeroes: opened.punches_holes,
             queue_depth_max: QUEUE_DEPTH_MAX,
             guest_memory: true,
+            ends_in_submit: false,
             cancel_bound_ms: None,
             durability: Durability::AfterFlush,
             writable: access == Access::ReadWrite,

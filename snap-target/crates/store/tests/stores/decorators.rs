@@ -132,6 +132,23 @@ fn two_stores_share_the_line_of_a_limit_and_latencies_overlap() {
     );
 }
 
+/// Whoever lends a host's memory to a store that ends in submit lends it to none that holds what has ended.
+#[test]
+fn what_holds_operations_does_not_end_in_submit() {
+    let open = || mem(OpenOptions::read_write());
+    assert!(open().limits().ends_in_submit);
+    let delay = Delay {
+        change: Duration::from_millis(1),
+        ..Delay::default()
+    };
+    assert!(!delay.over(open()).unwrap().limits().ends_in_submit);
+    let limit: Limit = "100MB/s".parse().unwrap();
+    let [limited] = &limit.over(vec![open()])[..] else {
+        panic!("one store, one limited")
+    };
+    assert!(!limited.limits().ends_in_submit);
+}
+
 #[test]
 fn cancelling_ends_a_delay() {
     let long = Duration::from_secs(50);

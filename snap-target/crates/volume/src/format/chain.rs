@@ -1,6 +1,5 @@
 //! Chains: what was done to elements, and what is done to present them.
 
-use transforms::codecs::{int8, rank};
 use transforms::{Chain, ElementType, Step, Table, TableKind, TransformId, ViewChain};
 use zerocopy::IntoBytes;
 
@@ -62,7 +61,7 @@ impl ChainUse {
         let mut table = None;
         for step in used {
             const FIELD: &str = "blob of a step";
-            let taken = table_of(TransformId(step.transform.get()));
+            let taken = TransformId(step.transform.get()).table_kind();
             match (bounds.optional_blob(fields, FIELD, step.blob.get())?, taken) {
                 (Some(blob), Some(kind)) => {
                     check_blob_kind(fields, FIELD, blob, BlobKind::of_table(kind), blobs)?;
@@ -111,7 +110,7 @@ impl ChainUse {
             to.transform = step.id.0.into();
             to.version = step.version.into();
             to.parameter = step.parameter.into();
-            let table = table.filter(|_| table_of(step.id).is_some());
+            let table = table.filter(|_| step.id.table_kind().is_some());
             to.blob = table.map_or(NONE, |table| table.0).into();
         }
         // A chain has at most CHAIN_STEPS_MAX steps: the transforms crate has the same limit, asserted below.
@@ -124,15 +123,6 @@ impl ChainUse {
             reserved_3: [0; 13],
             steps,
         }
-    }
-}
-
-/// Which table a step takes.
-fn table_of(step: TransformId) -> Option<TableKind> {
-    match step {
-        rank::ID => Some(TableKind::Ranks),
-        int8::ID => Some(TableKind::Scales),
-        _ => None,
     }
 }
 
