@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::support::{Folder, Random, fixture};
+use super::support::{Folder, Random, fixture, pack_elements};
 
 fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     let mut random = Random::new(seed);
@@ -64,19 +64,9 @@ fn what_is_chosen_keeps_every_bit_and_is_what_a_folder_would_get() {
                     "--json",
                     "--explain",
                 ];
-                let pack = [
-                    "pack",
-                    file,
-                    "--dtype",
-                    dtype,
-                    "--store-as",
-                    "auto:lossless",
-                    "--force",
-                    "-o",
-                    "v.xio",
-                ];
-                let told: Value =
-                    serde_json::from_str(&folder.done(pack.iter().chain(&wish))).unwrap();
+                let pack = pack_elements(file, dtype, "auto:lossless");
+                let pack = pack.iter().chain(&wish).chain(&["--force"]);
+                let told: Value = serde_json::from_str(&folder.done(pack)).unwrap();
                 let what = format!("{file} {prefer} {access}: {}", told["stored_chain"]);
                 folder.done(["verify", "v.xio"]);
                 folder.done(["unpack", "v.xio", "--force", "-o", "out"]);
@@ -166,16 +156,7 @@ fn what_cannot_be_read_twice_and_what_has_nothing_to_choose_is_refused() {
         &of("-"),
     );
     assert!(!folder.path("v.xio").exists());
-    let ran = folder.xio([
-        "pack",
-        "a.bin",
-        "--dtype",
-        "u16",
-        "--store-as",
-        "auto:lossless",
-        "-o",
-        "v.xio",
-    ]);
+    let ran = folder.xio(pack_elements("a.bin", "u16", "auto:lossless"));
     assert!(
         ran.status == 1 && ran.stderr.contains("not a whole number of u16"),
         "{}",
@@ -186,16 +167,7 @@ fn what_cannot_be_read_twice_and_what_has_nothing_to_choose_is_refused() {
         &["--access", "sequential"],
         &["--explain"],
     ] {
-        let pack = [
-            "pack",
-            "a.bin",
-            "--dtype",
-            "u8",
-            "--store-as",
-            "lz4",
-            "-o",
-            "v.xio",
-        ];
+        let pack = pack_elements("a.bin", "u8", "lz4");
         let ran = folder.xio(pack.iter().chain(option));
         assert_eq!(ran.status, 2, "{option:?}: {}", ran.stderr);
         assert!(

@@ -10,7 +10,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use nix::pty::{Winsize, openpty};
 use screen::Screen;
 
-use super::support::{Folder, xio};
+use super::support::{Folder, pack_elements, xio};
 
 const SAID: &str = "error: ended by a signal";
 const SAID_OF_OUTPUT: &str = "error: ended by a signal; what was not complete is removed";
@@ -107,16 +107,7 @@ fn a_pack() {
     // The survey, which reads, and a chain that is known beforehand.
     let disk = ["pack", "d", "--store-as", "lz4", "-o", "v.xio"];
     expect_clean(&folder, "reading", &disk);
-    let elements = [
-        "pack",
-        "d/zeros",
-        "--dtype",
-        "u8",
-        "--store-as",
-        "lz4",
-        "-o",
-        "v.xio",
-    ];
+    let elements = pack_elements("d/zeros", "u8", "lz4");
     expect_clean(&folder, "packing", &elements);
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::json;
 
-use super::support::{Folder, fixture};
+use super::support::{Folder, fixture, pack_elements};
 
 fn tokens(name: &str) -> String {
     fixture(name).into_os_string().into_string().unwrap()
@@ -339,16 +339,7 @@ fn bytes_that_differ_are_found_and_placed() {
 fn a_flipped_bit_is_reported_and_nothing_of_it_presented() {
     let folder = Folder::new();
     folder.write("a.bin", &std::fs::read(fixture("tiny-u32.bin")).unwrap());
-    folder.done([
-        "pack",
-        "a.bin",
-        "--dtype",
-        "u32",
-        "--store-as",
-        "u16+lz4",
-        "-o",
-        "v.xio",
-    ]);
+    folder.done(pack_elements("a.bin", "u32", "u16+lz4"));
     let mut volume = folder.read("v.xio");
     volume[32_768 + 1_000] ^= 0x10;
     folder.write("bad.xio", &volume);

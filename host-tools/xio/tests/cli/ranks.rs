@@ -2,24 +2,12 @@
 
 use std::fs;
 
-use super::support::{Folder, fixture};
+use super::support::{Folder, fixture, pack_elements};
 
 /// Values that have no rank, in a file and in the second file of a disk; and what cannot be read twice.
 #[test]
 fn what_rank_does_not_take_is_named_with_its_place_and_what_to_do() {
     let folder = Folder::new();
-    let pack = |input, dtype, chain| {
-        [
-            "pack",
-            input,
-            "--dtype",
-            dtype,
-            "--store-as",
-            chain,
-            "-o",
-            "v.xio",
-        ]
-    };
     let large = "which is no token id that rank takes: ids are 0 to 4194303; store them by bitpack:K, or a narrower type, before lz4 or zstd";
     let negative = "which is no token id that rank takes: ids are 0 to 4194303; store them by i16+zstd:3, or i32+zstd:3";
 
@@ -29,21 +17,25 @@ fn what_rank_does_not_take_is_named_with_its_place_and_what_to_do() {
     let bytes: Vec<u8> = values.iter().flat_map(|it| it.to_le_bytes()).collect();
     folder.write("labels.bin", &bytes);
     let error = format!("labels.bin: element 290001 (byte 1160004) is -100, {negative}");
-    folder.fails(1, &error, &pack("labels.bin", "i32", "rank+zstd:9"));
+    folder.fails(
+        1,
+        &error,
+        &pack_elements("labels.bin", "i32", "rank+zstd:9"),
+    );
 
     values[290_001] = 1 << 22;
     values[290_002] = 1 << 23;
     let bytes: Vec<u8> = values.iter().flat_map(|it| it.to_le_bytes()).collect();
     folder.write("ids.bin", &bytes);
     let error = format!("ids.bin: element 290001 (byte 1160004) is 4194304, {large}");
-    folder.fails(1, &error, &pack("ids.bin", "u32", "rank"));
+    folder.fails(1, &error, &pack_elements("ids.bin", "u32", "rank"));
 
     let error = "standard input: rank reads its input twice, first to count the ids; write it to a file, and pack that";
-    let named = [&pack("-", "u32", "rank")[..], &["--name", "ids"]].concat();
+    let named = [&pack_elements("-", "u32", "rank")[..], &["--name", "ids"]].concat();
     folder.fails(2, error, &named);
     let error =
         "--store-as rank: rank cannot take u64: it takes u16, i16, u32 and i32; write u32+rank";
-    folder.fails(2, error, &pack("ids.bin", "u64", "rank"));
+    folder.fails(2, error, &pack_elements("ids.bin", "u64", "rank"));
 
     // The first file of the stream is right.
     fs::create_dir(folder.path("d")).unwrap();

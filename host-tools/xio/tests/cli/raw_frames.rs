@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::support::{Folder, Random};
+use super::support::{Folder, Random, pack_elements};
 
 /// So many frames of 64 KiB: zeros and noise by turns, as `is_noise` says.
 fn frames(count: u64, is_noise: impl Fn(u64) -> bool) -> Vec<u8> {
@@ -63,17 +63,8 @@ fn the_share_of_frames_that_are_stored_raw_is_shown() {
     assert!(json.iter().all(Value::is_null), "{json:?}");
     assert!(rows.iter().all(|row| !row.contains('%')), "{rows:?}");
     folder.write("pairs.bin", &frames(2, |_| true));
-    folder.done([
-        "pack",
-        "pairs.bin",
-        "--dtype",
-        "u16",
-        "--store-as",
-        "shuffle",
-        "-o",
-        "s.xio",
-    ]);
-    let shown: Value = serde_json::from_str(&folder.done(["inspect", "s.xio", "--json"])).unwrap();
+    folder.done(pack_elements("pairs.bin", "u16", "shuffle"));
+    let shown: Value = serde_json::from_str(&folder.done(["inspect", "v.xio", "--json"])).unwrap();
     assert!(shown["streams"][0]["raw_frames"].is_null());
 }
 
@@ -81,16 +72,7 @@ fn the_share_of_frames_that_are_stored_raw_is_shown() {
 fn a_damaged_frame_table_hides_nothing_else() {
     let folder = Folder::new();
     folder.write("a.bin", &frames(20, |number| number % 4 == 1));
-    folder.done([
-        "pack",
-        "a.bin",
-        "--dtype",
-        "u8",
-        "--store-as",
-        "lz4",
-        "-o",
-        "v.xio",
-    ]);
+    folder.done(pack_elements("a.bin", "u8", "lz4"));
     let shown: Value = serde_json::from_str(&folder.done(["inspect", "v.xio", "--json"])).unwrap();
     let stored = shown["streams"][0]["stored_offset"].as_u64().unwrap();
     let stored_end = stored + shown["streams"][0]["stored_bytes"].as_u64().unwrap();

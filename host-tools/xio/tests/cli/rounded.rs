@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::support::{Folder, sha256};
+use super::support::{Folder, pack_elements, sha256};
 
 fn bytes(numbers: impl IntoIterator<Item = f32>) -> Vec<u8> {
     numbers.into_iter().flat_map(f32::to_le_bytes).collect()
@@ -113,16 +113,7 @@ fn rounded_numbers_come_back_rounded_and_the_volume_says_what_was_lost() {
 fn nothing_is_said_of_what_is_not_rounded() {
     let folder = Folder::new();
     folder.write("in.bin", &bytes([1.5, 2.5]));
-    let said = folder.done([
-        "pack",
-        "in.bin",
-        "--dtype",
-        "f32",
-        "--store-as",
-        "lz4",
-        "-o",
-        "v.xio",
-    ]);
+    let said = folder.done(pack_elements("in.bin", "f32", "lz4"));
     assert_eq!(said.lines().count(), 1, "{said}");
     let view = view(&folder, "v.xio");
     let manifest = &view["manifest"];
@@ -145,30 +136,12 @@ fn a_header_is_not_rounded() {
     assert_eq!(array.len(), 128);
     array.extend(bytes([1.0, 2.0, 3.0, 4.0]));
     folder.write("a.npy", &array);
-    let refused = folder.xio([
-        "pack",
-        "a.npy",
-        "--dtype",
-        "f32",
-        "--store-as",
-        "f16",
-        "-o",
-        "v.xio",
-    ]);
+    let refused = folder.xio(pack_elements("a.npy", "f32", "f16"));
     assert_eq!(refused.status, 2, "{}", refused.stderr);
     let why = "a.npy is npy: with --dtype, a chain that rounds takes files of elements alone";
     assert!(refused.stderr.contains(why), "{}", refused.stderr);
     // Left as it is, it is bytes like others.
-    folder.done([
-        "pack",
-        "a.npy",
-        "--dtype",
-        "f32",
-        "--store-as",
-        "lz4",
-        "-o",
-        "v.xio",
-    ]);
+    folder.done(pack_elements("a.npy", "f32", "lz4"));
 }
 
 /// Groups of 32 with a scale: its largest number comes back, the others within half a step, and the manifest says q8_0.

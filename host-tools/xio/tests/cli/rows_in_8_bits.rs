@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::support::{Folder, fixture, sha256};
+use super::support::{Folder, fixture, pack_elements, sha256};
 
 const ROW: usize = 384;
 
@@ -112,18 +112,7 @@ fn what_has_no_rows_or_no_scales_is_named_with_what_to_do() {
         .flat_map(|it| it.to_le_bytes())
         .collect();
     folder.write("w.bin", &numbers);
-    let pack = |chain| {
-        [
-            "pack",
-            "w.bin",
-            "--dtype",
-            "f32",
-            "--store-as",
-            chain,
-            "-o",
-            "v.xio",
-        ]
-    };
+    let pack = |chain| pack_elements("w.bin", "f32", chain);
     let refused = |status, chain, why: &str| {
         let ran = folder.xio(pack(chain));
         assert_eq!(ran.status, status, "{}", ran.stderr);

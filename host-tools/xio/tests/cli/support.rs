@@ -29,6 +29,20 @@ pub fn formats(name: &str) -> PathBuf {
         .join(name)
 }
 
+/// The arguments that pack a file's elements by a chain into `v.xio`.
+pub fn pack_elements<'a>(file: &'a str, dtype: &'a str, chain: &'a str) -> [&'a str; 8] {
+    [
+        "pack",
+        file,
+        "--dtype",
+        dtype,
+        "--store-as",
+        chain,
+        "-o",
+        "v.xio",
+    ]
+}
+
 /// What a run came to.
 #[derive(Debug)]
 pub struct Ran {
