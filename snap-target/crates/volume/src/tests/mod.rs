@@ -16,6 +16,7 @@ mod golden;
 mod hostile;
 mod independent;
 mod int8;
+mod lossy;
 mod mapped;
 mod q8_0;
 mod ranks;

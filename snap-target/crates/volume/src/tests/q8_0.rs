@@ -5,34 +5,24 @@ use std::fs;
 use transforms::{Chain, ElementType, ViewChain};
 
 use super::golden::{digests, folder, hex};
+use super::lossy::{
+    self, Golden, all_of, check_ranges, in_type, narrowed, numbers, options, present, read_back,
+    reader_of, view,
+};
 use super::sample::Memory;
+use crate::StreamIndex;
 use crate::blocking::{Reader, open};
 use crate::identity::sha256;
 use crate::verify::verify;
-use crate::write::{ExtentSpec, Integrity, Options, StreamSpec, ViewSpec, Writer, Written};
-use crate::{StreamIndex, ViewIndex};
+use crate::write::{ExtentSpec, Integrity, StreamSpec, ViewSpec, Writer, Written};
 
 use ElementType::{Bf16, F16, F32};
 
-/// Number `index` of fixtures/golden-vectors/q8.py: groups of every size.
-fn number(index: u32) -> u32 {
-    let noise = index.wrapping_mul(2_654_435_761);
-    let exponent = 15 + index / 32 % 134 - (noise >> 4) % 8;
-    noise & 0x807F_FFFF | exponent << 23
-}
+const VOLUME_UUID: &[u8; 16] = b"volume of q8_0\x01\x01";
 
-fn numbers(from: u32, count: u32) -> Vec<u8> {
-    let all = (from..from + count).map(number);
-    all.flat_map(u32::to_le_bytes).collect()
-}
-
-fn options(threads: usize) -> Options {
-    Options {
-        lba_bytes: 4096,
-        threads,
-        volume_uuid: Some(*b"volume of q8_0\x01\x01"),
-        writer: "golden volumes, version 1".into(),
-    }
+/// In groups of every size.
+fn groups(from: u32, count: u32) -> Vec<u8> {
+    numbers(32, from, count)
 }
 
 fn spec(chain: &str, of: ElementType) -> StreamSpec {
@@ -42,98 +32,51 @@ fn spec(chain: &str, of: ElementType) -> StreamSpec {
     }
 }
 
-fn view(
-    name: impl Into<String>,
-    stream: &Written,
-    of: ElementType,
-    view: &str,
-) -> (ViewSpec, [ExtentSpec; 1]) {
-    let spec = ViewSpec {
-        name: name.into(),
-        manifest: Some(b"{}".to_vec()),
-        lossy: true,
-    };
-    let extent = ExtentSpec::Linear {
-        stream: stream.stream,
-        first_element: 0,
-        elements: stream.elements,
-        view: ViewChain::parse(view, of).unwrap(),
-    };
-    (spec, [extent])
-}
-
 fn written(spec: &StreamSpec, threads: usize, source: &[u8]) -> (Vec<u8>, Written) {
-    let mut memory = Memory::default();
-    let mut writer = Writer::new(&mut memory, options(threads)).unwrap();
-    let stream = writer
-        .add_stream(spec, &mut &source[..], &mut |_| {})
-        .unwrap();
-    for presented in ["f32", "bf16"] {
-        let (view, extents) = view(presented, &stream, F32, presented);
-        writer.add_view(view, extents).unwrap();
-    }
-    writer.finish().unwrap();
-    (memory.bytes, stream)
+    let options = options(VOLUME_UUID, threads);
+    lossy::written(options, spec, source, |writer, stream| {
+        present(writer, stream, &["f32", "bf16"]);
+    })
 }
 
 #[test]
 fn what_is_read_back_is_recorded_and_read_in_every_range() {
-    let source = numbers(0, 300_007);
+    let source = groups(0, 300_007);
     for (chain, packed_bytes) in [("q8_0", 9376 * 34), ("q8_0+zstd:1", 0)] {
         let spec = spec(chain, F32);
         let (image, stream) = written(&spec, 1, &source);
         assert!(image == written(&spec, 3, &source).0, "{chain}");
-        let mut expected = vec![0; source.len()];
-        spec.chain.read_back(&source, &mut expected).unwrap();
-        assert_ne!(expected, source);
-        assert_eq!(stream.elements_sha256, sha256(&expected));
+        let expected = read_back(&spec, &source, &stream);
         assert!(
             packed_bytes == 0 || stream.stored_bytes == packed_bytes,
             "{chain}"
         );
 
-        let store_bytes = image.len() as u64;
-        let report = verify(&image, store_bytes, &mut |_| {}).unwrap();
-        assert!(report.is_clean(), "{chain}: {:?}", report.damage);
-        let mut reader = Reader::open(&image, store_bytes, 1 << 20).unwrap();
+        let mut reader = reader_of(&image, chain);
         // Around elements, groups, granules (3,855 elements and a part) and frames, and over many of each.
-        for start in [
+        let starts = [
             0, 1, 127, 128, 4095, 15_359, 15_420, 15_421, 524_287, 1_200_000,
-        ] {
-            for len in [1, 3, 4, 128, 129, 4096, 28] {
-                let len = len.min(source.len() - start);
-                let mut part = vec![0; len];
-                reader.read(start as u64, &mut part).unwrap();
-                assert_eq!(
-                    part,
-                    expected[start..start + len],
-                    "{chain}: {len} from {start}"
-                );
-            }
-        }
-        let mut all = vec![0; source.len()];
-        reader.read(0, &mut all).unwrap();
-        assert!(all == expected, "{chain}");
-        let narrow = Chain::parse("bf16", F32).unwrap();
-        let mut narrowed = vec![0; source.len() / 2];
-        let mut scratch = transforms::Scratch::new();
-        narrow
-            .encode_frame(&expected, &mut scratch, &mut narrowed)
-            .unwrap();
-        let volume = reader.volume().with_view(ViewIndex(1)).unwrap();
-        let mut presented = vec![0; narrowed.len()];
-        reader.set_volume(volume);
-        reader.read(0, &mut presented).unwrap();
-        assert!(presented == narrowed, "{chain} as bf16");
+        ];
+        let lens = [1, 3, 4, 128, 129, 4096, 28];
+        check_ranges(&mut reader, &expected, &starts, &lens, chain);
+        assert!(
+            all_of(&mut reader, 0, expected.len()) == expected,
+            "{chain}"
+        );
+        let wanted = narrowed("bf16", &expected);
+        assert!(
+            all_of(&mut reader, 1, wanted.len()) == wanted,
+            "{chain} as bf16"
+        );
     }
 }
 
 #[test]
 fn a_number_without_a_scale_leaves_no_volume_and_is_named_with_its_place() {
-    let mut source = numbers(0, 300_000);
+    let mut source = groups(0, 300_000);
     source[4 * 200_001..][..4].copy_from_slice(&f32::INFINITY.to_le_bytes());
     let mut memory = Memory::default();
-    let mut writer = Writer::new(&mut memory, options(2)).unwrap();
+    let mut writer = Writer::new(&mut memory, options(VOLUME_UUID, 2)).unwrap();
     let refused = writer
         .add_stream(&spec("q8_0", F32), &mut &source[..], &mut |_| {})
         .unwrap_err();
@@ -148,7 +91,7 @@ fn a_scale_that_is_no_number_is_an_error_of_the_reads_that_touch_its_group() {
         integrity: Integrity::None,
         ..spec("q8_0", F32)
     };
-    let (mut image, _) = written(&spec, 1, &numbers(0, 10_000));
+    let (mut image, _) = written(&spec, 1, &groups(0, 10_000));
     let store_bytes = image.len() as u64;
     let stored_offset = {
         let volume = open(&image, store_bytes).unwrap();
@@ -177,49 +120,25 @@ fn a_scale_that_is_no_number_is_an_error_of_the_reads_that_touch_its_group() {
     assert_eq!(report.damage_count, 1, "{:?}", report.damage);
 }
 
-/// Chain, source, and the types that it is presented in.
-const GOLDEN: [(&str, ElementType, &[&str]); 4] = [
-    ("q8_0", F32, &["f32", "bf16", "f16", "f64"]),
-    ("q8_0+lz4", F32, &["f32", "bf16"]),
-    ("q8_0", Bf16, &["bf16", "f32"]),
-    ("q8_0", F16, &["f16", "f32"]),
-];
-
-/// Numbers 1600 to 4600 of q8.py in a type; those of f16 are clamped to what it holds.
-fn golden_source(of: ElementType) -> Vec<u8> {
-    let all = numbers(1600, 3001);
-    let limit = if of == F16 { 65_504.0 } else { f32::MAX };
-    let clamped = all.as_chunks().0.iter().map(|it| f32::from_le_bytes(*it));
-    let clamped: Vec<u8> = clamped
-        .flat_map(|it| it.clamp(-limit, limit).to_le_bytes())
-        .collect();
-    let chain = Chain::parse(of.name(), F32).unwrap();
-    let mut source = vec![0; 3001 * of.bytes()];
-    let mut scratch = transforms::Scratch::new();
-    chain
-        .encode_frame(&clamped, &mut scratch, &mut source)
-        .unwrap();
-    source
+fn golden() -> Golden<'static> {
+    Golden {
+        file: "q8_0.vol",
+        volume_uuid: VOLUME_UUID,
+        streams: &[
+            ("q8_0", F32, &["f32", "bf16", "f16", "f64"]),
+            ("q8_0+lz4", F32, &["f32", "bf16"]),
+            ("q8_0", Bf16, &["bf16", "f32"]),
+            ("q8_0", F16, &["f16", "f32"]),
+        ],
+        numbers: groups(1600, 3001),
+        spec: |chain, of, _| spec(chain, of),
+    }
 }
 
 #[test]
 #[ignore = "makes a file that is made once"]
 fn make_the_golden_volume_of_q8_0() {
-    let mut memory = Memory::default();
-    let mut writer = Writer::new(&mut memory, options(1)).unwrap();
-    for (chain, of, views) in GOLDEN {
-        let source = golden_source(of);
-        let stream = writer
-            .add_stream(&spec(chain, of), &mut &source[..], &mut |_| {})
-            .unwrap();
-        for presented in views {
-            let name = format!("{chain} of {of} as {presented}");
-            let (view, extents) = view(name, &stream, of, presented);
-            writer.add_view(view, extents).unwrap();
-        }
-    }
-    writer.finish().unwrap();
-    fs::write(folder().join("q8_0.vol"), memory.bytes).unwrap();
+    golden().make();
 }
 
 /// Chain and source of streams that are presented in blocks, but for their last elements, which are none.
@@ -252,9 +171,9 @@ fn in_blocks(name: String, stream: &Written, of: ElementType) -> (ViewSpec, [Ext
 
 fn image_in_blocks() -> Vec<u8> {
     let mut memory = Memory::default();
-    let mut writer = Writer::new(&mut memory, options(1)).unwrap();
+    let mut writer = Writer::new(&mut memory, options(VOLUME_UUID, 1)).unwrap();
     for (chain, of) in IN_BLOCKS {
-        let source = golden_source(of);
+        let source = in_type(&groups(1600, 3001), of);
         let stream = writer
             .add_stream(&spec(chain, of), &mut &source[..], &mut |_| {})
             .unwrap();
@@ -277,33 +196,23 @@ fn make_the_golden_volume_of_views_in_blocks() {
 fn views_in_blocks_are_what_gguf_makes_of_the_stored_numbers_in_every_range() {
     let recorded = digests("VIEWS.sha256");
     let image = image_in_blocks();
-    let store_bytes = image.len() as u64;
-    let report = verify(&image, store_bytes, &mut |_| {}).unwrap();
-    assert!(report.is_clean(), "{:?}", report.damage);
     for (index, (chain, of)) in (0..).zip(IN_BLOCKS) {
-        let mut reader = Reader::open(&image, store_bytes, 1 << 20).unwrap();
-        reader.set_volume(reader.volume().with_view(ViewIndex(index)).unwrap());
-        let mut all = vec![0; (BLOCK_ELEMENTS / 32 * 34) as usize];
-        reader.read(0, &mut all).unwrap();
+        let mut reader = reader_of(&image, "views in blocks");
+        let all = all_of(&mut reader, index, (BLOCK_ELEMENTS / 32 * 34) as usize);
         let name = format!("q8_0-view.vol:{chain} of {of} as q8_0");
         assert_eq!(recorded.get(&name), Some(&hex(&sha256(&all))), "{name}");
         assert_eq!(reader.volume().presented_bytes(), all.len() as u64);
         // Blocks lie over ends of logical blocks, granules and frames (of f32, 1,024 elements: 1,088 bytes).
-        for start in [0, 1, 33, 34, 35, 1087, 1088, 1089, 2047, 3000, 3161] {
-            for len in [1, 2, 33, 34, 35, 512, 1088] {
-                let len = len.min(all.len() - start);
-                let mut part = vec![0; len];
-                reader.read(start as u64, &mut part).unwrap();
-                assert_eq!(part, all[start..start + len], "{name}: {len} from {start}");
-            }
-        }
+        let starts = [0, 1, 33, 34, 35, 1087, 1088, 1089, 2047, 3000, 3161];
+        let lens = [1, 2, 33, 34, 35, 512, 1088];
+        check_ranges(&mut reader, &all, &starts, &lens, &name);
     }
 }
 
 /// The writer refuses what would split a block, by words; the reader what somebody else wrote.
 #[test]
 fn no_extent_begins_or_ends_inside_a_block() {
-    let source = numbers(1600, 4096);
+    let source = groups(1600, 4096);
     for (spec, first_element, elements, why) in [
         (
             spec("none", F32),
@@ -328,7 +237,7 @@ fn no_extent_begins_or_ends_inside_a_block() {
         ),
     ] {
         let mut memory = Memory::default();
-        let mut writer = Writer::new(&mut memory, options(1)).unwrap();
+        let mut writer = Writer::new(&mut memory, options(VOLUME_UUID, 1)).unwrap();
         let stream = writer
             .add_stream(&spec, &mut &source[..], &mut |_| {})
             .unwrap();
@@ -344,28 +253,8 @@ fn no_extent_begins_or_ends_inside_a_block() {
     }
 }
 
-/// gguf made the digests that are recorded (q8.py); here the volume is what this writer makes of the numbers.
+/// gguf made the digests that are recorded (q8.py).
 #[test]
 fn the_golden_volume_of_q8_0_holds_every_view() {
-    let reader = Reader::open_file(&folder().join("q8_0.vol"), 1 << 20).unwrap();
-    let expected = GOLDEN.iter().flat_map(|(chain, of, views)| {
-        let name = move |view| format!("q8_0.vol:{chain} of {of} as {view}");
-        views.iter().map(name)
-    });
-    let mut expected: Vec<String> = expected.collect();
-    expected.sort();
-    let recorded: Vec<String> = digests("VIEWS.sha256")
-        .into_keys()
-        .filter(|key| key.starts_with("q8_0.vol:"))
-        .collect();
-    assert_eq!(recorded, expected);
-    for (n, (chain, of, _)) in (0..).zip(GOLDEN) {
-        let stream = reader.volume().stream(StreamIndex(n)).unwrap();
-        let source = golden_source(of);
-        let mut read_back = vec![0; source.len()];
-        let chain = Chain::parse(chain, of).unwrap();
-        chain.read_back(&source, &mut read_back).unwrap();
-        let digest = stream.digest.map(|digest| hex(&digest));
-        assert_eq!(digest, Some(hex(&sha256(&read_back))), "{chain} of {of}");
-    }
+    golden().check();
 }
