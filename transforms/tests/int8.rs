@@ -2,38 +2,18 @@
 
 #![allow(clippy::unwrap_used)] // a test: a panic is the report
 
-use std::path::Path;
+mod support;
+
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use sha2::{Digest, Sha256};
 use transforms::{
-    Chain, Contract, Decoder, ElementType, Isa, LossMeter, OutSegments, PackedWindow, ROWS_MAX,
-    RowMaxima, Scales, Scratch, TransformError, ViewChain,
+    Chain, Decoder, ElementType, Isa, LossMeter, OutSegments, PackedWindow, ROWS_MAX, RowMaxima,
+    Scales, Scratch, TransformError, ViewChain,
 };
 
 use ElementType::{Bf16, F16, F32};
-
-/// Number `index` of fixtures/golden-vectors/int8.py, of rows of so many.
-fn number(index: u32, row: u32) -> f32 {
-    let noise = index.wrapping_mul(2_654_435_761);
-    let exponent = 15 + index / row % 134 - (noise >> 4) % 8;
-    f32::from_bits(noise & 0x807F_FFFF | exponent << 23)
-}
-
-fn bytes(numbers: impl IntoIterator<Item = f32>) -> Vec<u8> {
-    numbers.into_iter().flat_map(f32::to_le_bytes).collect()
-}
-
-/// The bytes of `numbers` in a narrower type.
-fn narrowed(numbers: &[u8], to: ElementType) -> Vec<u8> {
-    let chain = Chain::parse(to.name(), F32).unwrap();
-    let mut out = vec![0; numbers.len() / 4 * to.bytes()];
-    chain
-        .encode_frame(numbers, &mut Scratch::new(), &mut out)
-        .unwrap();
-    out
-}
+use support::{bytes, check_bound, hex, in_type, number, numbers, recorded};
 
 /// The chain with the scales of its elements, which come in two parts.
 fn with_scales(chain: &Chain, elements: &[u8]) -> Chain {
@@ -60,35 +40,20 @@ fn scales_of(chain: &Chain) -> Vec<u8> {
 
 #[test]
 fn a_quarter_of_a_million_numbers_become_what_numpy_makes_of_them() {
-    let path =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/golden-vectors/int8-digests.txt");
-    let text = std::fs::read_to_string(path).unwrap();
-    let hex = |bytes: &[u8]| -> String {
-        let digest = Sha256::digest(bytes);
-        digest.iter().map(|byte| format!("{byte:02x}")).collect()
-    };
     let mut found = Vec::new();
-    for line in text.lines() {
-        let [
-            source,
-            row,
-            rows,
-            of_source,
-            of_scales,
-            of_steps,
-            of_presented,
-        ] = line.split(' ').collect::<Vec<_>>()[..]
-        else {
-            panic!("{line:?}");
-        };
+    for [
+        source,
+        row,
+        rows,
+        of_source,
+        of_scales,
+        of_steps,
+        of_presented,
+    ] in recorded("int8-digests.txt")
+    {
         let source: ElementType = source.parse().unwrap();
         let (row, rows): (u32, u32) = (row.parse().unwrap(), rows.parse().unwrap());
-        let limit = if source == F16 { 65_504.0 } else { f32::MAX };
-        let numbers = bytes((0..row * rows).map(|n| number(n, row).clamp(-limit, limit)));
-        let numbers = match source {
-            F32 => numbers,
-            narrow => narrowed(&numbers, narrow),
-        };
+        let numbers = numbers(row * rows, row, source);
         assert_eq!(hex(&numbers), of_source, "{source}");
         for isa in Isa::available() {
             let chain = Chain::parse(&format!("int8:{row}"), source).unwrap();
@@ -231,23 +196,6 @@ fn rows_that_have_no_scales_are_refused_with_their_place() {
     assert!(matches!(bare, Err(TransformError::TableNeeded { .. })));
 }
 
-fn numbers_of(source: ElementType, bytes: &[u8]) -> Vec<f64> {
-    let view = Chain::parse("none", source).unwrap();
-    let wide = ViewChain::parse("f64", source).unwrap();
-    let decoder = Decoder::new(&view, &wide, None).unwrap();
-    let mut out = vec![0; bytes.len() / source.bytes() * 8];
-    let window = PackedWindow {
-        first_byte: 0,
-        bytes,
-    };
-    let range = 0..out.len() as u64;
-    decoder
-        .expand(window, range, &mut OutSegments::from_slice(&mut out))
-        .unwrap();
-    let numbers = out.as_chunks().0.iter().map(|it| f64::from_le_bytes(*it));
-    numbers.collect()
-}
-
 proptest! {
     /// The bound that the contract gives, for rows of every size, and what the meter measures, however the elements come.
     #[test]
@@ -264,33 +212,11 @@ proptest! {
         let limit = if source == F16 { 60_000.0 } else { f32::MAX };
         let count = noise.len().next_multiple_of(row);
         let numbers = noise.iter().map(number).map(|it| it.clamp(-limit, limit));
-        let numbers = bytes(numbers.chain(std::iter::repeat(0.0)).take(count));
-        let numbers = if source == F32 { numbers } else { narrowed(&numbers, source) };
+        let numbers = in_type(numbers.chain(std::iter::repeat(0.0)).take(count), source);
         let chain = Chain::parse(&format!("int8:{row}"), source).unwrap();
         let chain = with_scales(&chain, &numbers);
-        let Contract::Quantized(bound) = chain.contract() else {
-            panic!("it is lossy");
-        };
-        prop_assert_eq!(bound.group_elements, row as u64);
         let mut back = vec![0; numbers.len()];
         chain.read_back(&numbers, &mut back).unwrap();
-        let (was, is) = (numbers_of(source, &numbers), numbers_of(source, &back));
-        let mut largest_error = 0f64;
-        for (was, is) in was.chunks(row).zip(is.chunks(row)) {
-            let largest = was.iter().fold(0f64, |one, other| one.max(other.abs()));
-            for (was, is) in was.iter().zip(is) {
-                let error = (is - was).abs();
-                largest_error = largest_error.max(error);
-                prop_assert!(error <= bound.of_largest * largest + bound.absolute, "{was} became {is}");
-            }
-        }
-        let mut meter = LossMeter::new(&chain, &ViewChain::identity()).unwrap();
-        prop_assert!(meter.is_lossy());
-        let (front, rest) = numbers.split_at(numbers.len() / source.bytes() / 3 * source.bytes());
-        meter.add(front).unwrap();
-        meter.add(rest).unwrap();
-        let loss = meter.finish();
-        prop_assert_eq!(loss.elements, was.len() as u64);
-        prop_assert_eq!(loss.largest_error(), Some(largest_error));
+        check_bound(&chain, row, &numbers, &back)?;
     }
 }

@@ -2,39 +2,18 @@
 
 #![allow(clippy::unwrap_used)] // a test: a panic is the report
 
-use std::path::Path;
+mod support;
 
 use proptest::prelude::*;
-use sha2::{Digest, Sha256};
 use transforms::{
     Chain, Contract, Decoder, ElementType, Isa, LossMeter, OutSegments, PackedWindow, Scratch,
     ViewChain,
 };
 
 use ElementType::{Bf16, F16, F32};
+use support::{bytes, check_bound, hex, in_type, numbers, numbers_of, recorded};
 
 const GROUP: u32 = 32;
-
-/// Number `index` of fixtures/golden-vectors/q8.py.
-fn number(index: u32) -> f32 {
-    let noise = index.wrapping_mul(2_654_435_761);
-    let exponent = 15 + index / GROUP % 134 - (noise >> 4) % 8;
-    f32::from_bits(noise & 0x807F_FFFF | exponent << 23)
-}
-
-fn bytes(numbers: impl IntoIterator<Item = f32>) -> Vec<u8> {
-    numbers.into_iter().flat_map(f32::to_le_bytes).collect()
-}
-
-/// The bytes of `numbers` in a narrower type.
-fn narrowed(numbers: &[u8], to: ElementType) -> Vec<u8> {
-    let chain = Chain::parse(to.name(), F32).unwrap();
-    let mut out = vec![0; numbers.len() / 4 * to.bytes()];
-    chain
-        .encode_frame(numbers, &mut Scratch::new(), &mut out)
-        .unwrap();
-    out
-}
 
 fn encoded(chain: &Chain, source: &[u8]) -> Vec<u8> {
     let elements = (source.len() / chain.source().bytes()) as u64;
@@ -69,28 +48,11 @@ fn read_back(chain: &Chain, source: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_quarter_of_a_million_numbers_become_what_gguf_makes_of_them() {
-    let path =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/golden-vectors/q8_0-digests.txt");
-    let text = std::fs::read_to_string(path).unwrap();
-    let hex = |bytes: &[u8]| -> String {
-        let digest = Sha256::digest(bytes);
-        digest.iter().map(|byte| format!("{byte:02x}")).collect()
-    };
     let mut found = Vec::new();
-    for line in text.lines() {
-        let [source, count, of_source, of_blocks, of_presented] =
-            line.split(' ').collect::<Vec<_>>()[..]
-        else {
-            panic!("{line:?}");
-        };
+    for [source, count, of_source, of_blocks, of_presented] in recorded("q8_0-digests.txt") {
         let source: ElementType = source.parse().unwrap();
         let count: u32 = count.parse().unwrap();
-        let limit = if source == F16 { 65_504.0 } else { f32::MAX };
-        let numbers = bytes((0..count).map(|n| number(n).clamp(-limit, limit)));
-        let numbers = match source {
-            F32 => numbers,
-            narrow => narrowed(&numbers, narrow),
-        };
+        let numbers = numbers(count, GROUP, source);
         assert_eq!(hex(&numbers), of_source, "{source}");
         for isa in Isa::available() {
             let chain = Chain::parse("q8_0", source).unwrap().with_isa(isa);
@@ -114,23 +76,6 @@ fn a_quarter_of_a_million_numbers_become_what_gguf_makes_of_them() {
     assert_eq!(found, [F32, Bf16, F16]);
 }
 
-fn numbers_of(source: ElementType, bytes: &[u8]) -> Vec<f64> {
-    let view = Chain::parse("none", source).unwrap();
-    let wide = ViewChain::parse("f64", source).unwrap();
-    let decoder = Decoder::new(&view, &wide, None).unwrap();
-    let mut out = vec![0; bytes.len() / source.bytes() * 8];
-    let window = PackedWindow {
-        first_byte: 0,
-        bytes,
-    };
-    let range = 0..out.len() as u64;
-    decoder
-        .expand(window, range, &mut OutSegments::from_slice(&mut out))
-        .unwrap();
-    let numbers = out.as_chunks().0.iter().map(|it| f64::from_le_bytes(*it));
-    numbers.collect()
-}
-
 proptest! {
     /// The bound that the contract gives, for groups of every size, and what the meter measures.
     #[test]
@@ -144,36 +89,13 @@ proptest! {
             f32::from_bits(noise & 0x807F_FFFF | exponent).clamp(-8_321_039.0, 8_321_039.0)
         };
         let limit = if source == F16 { 60_000.0 } else { 8_290_304.0 };
-        let numbers = bytes(noise.iter().map(number).map(|it| it.clamp(-limit, limit)));
-        let numbers = if source == F32 { numbers } else { narrowed(&numbers, source) };
+        let numbers = noise.iter().map(number).map(|it| it.clamp(-limit, limit));
+        let numbers = in_type(numbers, source);
         let chain = Chain::parse("q8_0", source).unwrap();
-        let Contract::Quantized(bound) = chain.contract() else {
-            panic!("it is lossy");
-        };
-        prop_assert_eq!(bound.group_elements, u64::from(GROUP));
-        let back = numbers_of(source, &read_back(&chain, &numbers));
-        let was = numbers_of(source, &numbers);
-        let mut largest_error = 0f64;
-        for (was, is) in was.chunks(32).zip(back.chunks(32)) {
-            let largest = was.iter().fold(0f64, |one, other| one.max(other.abs()));
-            for (was, is) in was.iter().zip(is) {
-                let error = (is - was).abs();
-                largest_error = largest_error.max(error);
-                prop_assert!(error <= bound.of_largest * largest + bound.absolute, "{was} became {is}");
-            }
-        }
-        let mut meter = LossMeter::new(&chain, &ViewChain::identity()).unwrap();
-        prop_assert!(meter.is_lossy());
-        // However they come.
-        let (front, back) = numbers.split_at(numbers.len() / source.bytes() / 3 * source.bytes());
-        meter.add(front).unwrap();
-        meter.add(back).unwrap();
-        let loss = meter.finish();
-        prop_assert_eq!(loss.elements, was.len() as u64);
-        prop_assert_eq!(loss.largest_error(), Some(largest_error));
+        check_bound(&chain, GROUP as usize, &numbers, &read_back(&chain, &numbers))?;
         // Presented in blocks, whoever reads them multiplies in f32: what is read back of the same numbers as f32.
         #[allow(clippy::cast_possible_truncation)] // they were no wider
-        let wide: Vec<u8> = was.iter().flat_map(|it| (*it as f32).to_le_bytes()).collect();
+        let wide = bytes(numbers_of(source, &numbers).iter().map(|it| *it as f32));
         let mut of_f32 = LossMeter::new(&Chain::parse("q8_0", F32).unwrap(), &ViewChain::identity()).unwrap();
         of_f32.add(&wide).unwrap();
         let of_f32 = of_f32.finish();
