@@ -21,6 +21,8 @@ mod lives;
 mod log;
 mod many;
 mod mixed;
+#[path = "../../crates/namespace/tests/support/packing.rs"]
+mod packing;
 mod placement;
 mod prefetch;
 mod proxy;

@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 
 use initiator::{Initiator, Options};
 use nvme_spec::Status;
-use transforms::{Chain, ElementType, ViewChain};
-use volume::write::{ExtentSpec, FileOutput, Options as WriteOptions, StreamSpec, Writer};
+
+pub use super::packing::pack;
 
 /// NQN that `snap-target` serves without `--nqn`.
 pub const NQN: &str = "nqn.2026-11.io.xio:snap";
@@ -199,29 +199,6 @@ pub fn tokens() -> Vec<u8> {
     let mut bytes = Vec::new();
     File::open(path).unwrap().read_to_end(&mut bytes).unwrap();
     bytes
-}
-
-/// Packs u32 elements into a volume, as one view.
-pub fn pack(path: &Path, chain: &str, elements: &[u8]) {
-    let options = WriteOptions {
-        lba_bytes: 4096,
-        threads: 1,
-        volume_uuid: None,
-        writer: "test".into(),
-    };
-    let mut writer = Writer::new(FileOutput::create(path, true).unwrap(), options).unwrap();
-    let spec = StreamSpec::new(Chain::parse(chain, ElementType::U32).unwrap());
-    let stream = writer
-        .add_stream(&spec, &mut { elements }, &mut |_| {})
-        .unwrap();
-    let whole = ExtentSpec::Linear {
-        stream: stream.stream,
-        first_element: 0,
-        elements: stream.elements,
-        view: ViewChain::identity(),
-    };
-    writer.add_view("test", [whole]).unwrap();
-    writer.finish().unwrap();
 }
 
 /// The status of a command that must fail.

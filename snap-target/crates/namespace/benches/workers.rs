@@ -5,7 +5,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a benchmark: a panic is the report")]
 
-use std::path::{Path, PathBuf};
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -14,10 +17,8 @@ use namespace::{
     NamespaceSet,
 };
 use reactor::{Ring, RingConfig, Wait};
-use store::{OpenOptions, SharedStore, StoreSpec};
-use transforms::{Chain, ElementType, ViewChain};
-use volume::blocking::Files;
-use volume::write::{ExtentSpec, FileOutput, Options, StreamSpec, Writer};
+
+use support::Packed;
 
 const SOURCE_BYTES: usize = 32 << 20;
 /// Much less than the source: every frame is decoded each time.
@@ -27,52 +28,12 @@ const READ_BLOCKS: u32 = 64;
 const READS_IN_FLIGHT: usize = 8;
 const ROUNDS: usize = 41;
 
-/// A volume of token ids, removed when dropped.
-struct Packed(PathBuf);
-
-impl Packed {
-    fn new(chain: &str) -> Packed {
-        let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fixtures/data");
-        let ids = std::fs::read(data.join("r50k-u32.bin")).unwrap();
-        let source: Vec<u8> = ids.iter().copied().cycle().take(SOURCE_BYTES).collect();
-        let name = format!("workers-{}.xio", std::process::id());
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        let options = Options {
-            lba_bytes: LBA_BYTES,
-            threads: 2,
-            volume_uuid: None,
-            writer: "bench".into(),
-        };
-        let mut writer = Writer::new(FileOutput::create(&path, true).unwrap(), options).unwrap();
-        let spec = StreamSpec::new(Chain::parse(chain, ElementType::U32).unwrap());
-        let stream = writer
-            .add_stream(&spec, &mut source.as_slice(), &mut |_| {})
-            .unwrap();
-        let whole = ExtentSpec::Linear {
-            stream: stream.stream,
-            first_element: 0,
-            elements: stream.elements,
-            view: ViewChain::identity(),
-        };
-        writer.add_view("whole", [whole]).unwrap();
-        writer.finish().unwrap();
-        Packed(path)
-    }
-
-    fn namespace(&self) -> Namespace {
-        let (file, bytes) = Files::open(&self.0).unwrap();
-        let volume = volume::blocking::open(&file, bytes).unwrap();
-        let path = self.0.clone();
-        let options = OpenOptions::read_only().page_cache();
-        let store = SharedStore::open(&StoreSpec::File { path }, options).unwrap();
-        Namespace::of_view(1, volume, vec![store])
-    }
-}
-
-impl Drop for Packed {
-    fn drop(&mut self) {
-        let _removed = std::fs::remove_file(&self.0);
-    }
+/// A volume of token ids.
+fn packed(chain: &str) -> Packed {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fixtures/data");
+    let ids = std::fs::read(data.join("r50k-u32.bin")).unwrap();
+    let source: Vec<u8> = ids.iter().copied().cycle().take(SOURCE_BYTES).collect();
+    Packed::of("workers", chain, &source)
 }
 
 /// An engine with its ring, and the workers it has.
@@ -96,7 +57,7 @@ impl Reader {
             },
             ..EngineConfig::default()
         };
-        let namespace = packed.namespace();
+        let namespace = Namespace::of_view(1, packed.volume(), vec![packed.store()]);
         let key = namespace.key;
         let ring = Ring::new(&RingConfig::default()).unwrap();
         let set = NamespaceSet::new(vec![Arc::new(namespace)]);
@@ -151,7 +112,7 @@ fn main() {
         "chain", "workers", "median", "x one worker", "best", "x one worker"
     );
     for chain in ["u16+zstd:3", "u16+lz4hc:9"] {
-        let packed = Packed::new(chain);
+        let packed = packed(chain);
         let counts = [1, processors, 0];
         let mut readers = counts.map(|workers| Reader::new(&packed, workers));
         let mut rates = [const { Vec::new() }; 3];

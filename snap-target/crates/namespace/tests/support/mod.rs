@@ -2,13 +2,16 @@
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
+mod packing;
+
 use std::path::{Path, PathBuf};
 
 use store::{OpenOptions, SharedStore, StoreSpec};
-use transforms::{Chain, ElementType, ViewChain};
 use volume::Volume;
 use volume::blocking::Files;
-use volume::write::{ExtentSpec, FRAME_BYTES_DEFAULT, FileOutput, Options, StreamSpec, Writer};
+use volume::write::FRAME_BYTES_DEFAULT;
+
+use packing::{pack, pack_with};
 
 /// Elements of the volume: nearly 19 frames of 64 KiB.
 pub const ELEMENTS: u32 = 300_000;
@@ -20,12 +23,24 @@ pub fn source() -> Vec<u8> {
         .collect()
 }
 
-/// A packed volume of [`source`], removed when dropped.
+/// A volume's file, which is this process' own.
+fn path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}.xio", std::process::id()))
+}
+
+/// A packed volume, of [`source`] where nothing else is said, removed when dropped.
 pub struct Packed(PathBuf);
 
 impl Packed {
     pub fn new(name: &str, chain: &str) -> Packed {
         Packed::with_frames(name, chain, FRAME_BYTES_DEFAULT)
+    }
+
+    /// Of other elements.
+    pub fn of(name: &str, chain: &str, elements: &[u8]) -> Packed {
+        let path = path(name);
+        pack(&path, chain, elements);
+        Packed(path)
     }
 
     /// With frames of another length.
@@ -39,28 +54,8 @@ impl Packed {
     }
 
     fn with(name: &str, chain: &str, frame_bytes: u64, lba_bytes: u32) -> Packed {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR"))
-            .join(format!("{name}-{}.xio", std::process::id()));
-        let options = Options {
-            lba_bytes,
-            threads: 1,
-            volume_uuid: None,
-            writer: "test".into(),
-        };
-        let mut writer = Writer::new(FileOutput::create(&path, true).unwrap(), options).unwrap();
-        let mut spec = StreamSpec::new(Chain::parse(chain, ElementType::U32).unwrap());
-        spec.frame_bytes = frame_bytes;
-        let stream = writer
-            .add_stream(&spec, &mut source().as_slice(), &mut |_| {})
-            .unwrap();
-        let whole = ExtentSpec::Linear {
-            stream: stream.stream,
-            first_element: 0,
-            elements: stream.elements,
-            view: ViewChain::identity(),
-        };
-        writer.add_view("test", [whole]).unwrap();
-        writer.finish().unwrap();
+        let path = path(name);
+        pack_with(&path, chain, frame_bytes, lba_bytes, &source());
         Packed(path)
     }
 
