@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use reactor::Ring;
 
-use super::held::{Pace, open_held};
+use super::held::{Pace, limits_held, open_held};
 use crate::contract::{Limits, Op, Store};
 use crate::error::StoreError;
 use crate::shared::{Backend, SharedStore};
@@ -98,11 +98,7 @@ impl Backend for DelayBackend {
     }
 
     fn limits(&self) -> Limits {
-        // What has ended is held until it is due.
-        Limits {
-            ends_in_submit: false,
-            ..self.inner.limits()
-        }
+        limits_held(self.inner.limits())
     }
 
     fn open_handle(&self, ring: &Ring) -> Result<Box<dyn Store>, StoreError> {

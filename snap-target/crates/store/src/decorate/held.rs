@@ -15,6 +15,14 @@ pub(super) trait Pace {
     fn due(&self, op: &Op, bytes: u64, now: Instant) -> Instant;
 }
 
+/// What a store with these limits promises whose completions are held back.
+pub(super) fn limits_held(of: Limits) -> Limits {
+    Limits {
+        ends_in_submit: false,
+        ..of
+    }
+}
+
 /// A handle of `inner` whose completions are held back. `name` and `what` are the decorator's, for errors.
 pub(super) fn open_held<P: Pace + 'static>(
     name: &str,
@@ -30,6 +38,7 @@ pub(super) fn open_held<P: Pace + 'static>(
         why: error.to_string(),
     })?;
     Ok(Box::new(HeldStore {
+        limits: limits_held(inner.limits().clone()),
         inner,
         owner,
         what,
@@ -42,6 +51,7 @@ pub(super) fn open_held<P: Pace + 'static>(
 }
 
 struct HeldStore<P> {
+    limits: Limits,
     inner: Box<dyn Store>,
     owner: Owner,
     what: &'static str,
@@ -91,7 +101,7 @@ impl<P: Pace> HeldStore<P> {
 
 impl<P: Pace> Store for HeldStore<P> {
     fn limits(&self) -> &Limits {
-        self.inner.limits()
+        &self.limits
     }
 
     fn submit(
