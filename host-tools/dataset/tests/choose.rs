@@ -223,10 +223,10 @@ fn worth(chain: &Chain, bytes: &[u8], stored_bytes: usize, prefer: Prefer) -> f6
         ("floatsplit", 2.0, 8.0, planes),
         ("lz4", 3.0, 20.0, 0.0),
         ("lz4hc:9", 3.0, 160.0, 0.0),
-        ("zstd:1", 10.0, 24.0, 20_000.0),
-        ("zstd:3", 10.0, 40.0, 20_000.0),
-        ("zstd:9", 10.0, 160.0, 20_000.0),
-        ("zstd:19", 10.0, 3000.0, 20_000.0),
+        ("zstd:1", 10.0, 24.0, 30_000.0),
+        ("zstd:3", 10.0, 40.0, 30_000.0),
+        ("zstd:9", 10.0, 160.0, 30_000.0),
+        ("zstd:19", 10.0, 3000.0, 30_000.0),
     ] {
         if text.split('+').any(|part| part == name) {
             // Of f16 it takes twice as long.

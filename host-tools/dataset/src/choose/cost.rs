@@ -16,8 +16,9 @@ pub struct StepCost {
 /// Reads of a volume for each time it is packed: encoding counts so many times less.
 pub const READS_PER_PACK: u32 = 64;
 
-/// The tables of a Zstandard frame.
-const ZSTD_TABLES: u32 = 20_000;
+/// The tables of a Zstandard frame, 1.4 to 1.7 us, where a step's unit is 0.05 ns a byte: what is left of the time of a frame of 4 KiB when a 16th of one of 64 KiB
+/// is taken away, by `cargo bench -p transforms --bench throughput -- --quick --frame 4 zstd:3` and the same with `--frame 64` (the column "a frame").
+const ZSTD_TABLES: u32 = 30_000;
 /// The table of a plane of `floatsplit`: all planes may be coded.
 const PLANE_TABLE: u32 = 30_000;
 
@@ -145,7 +146,7 @@ mod tests {
         }
     }
 
-    /// In frames of 4 KiB the tables of zstd cost as much as half its bytes, and those of floatsplit more than all else.
+    /// In frames of 4 KiB the tables of zstd cost more than its bytes, and those of floatsplit more than all else.
     #[test]
     fn small_frames_pay_for_their_tables() {
         let of = |text, element, frame_bytes| {
@@ -154,7 +155,7 @@ mod tests {
         };
         let (large, small) = (64 << 10, 4 << 10);
         for (text, element, grows) in [
-            ("u16+zstd:3", ElementType::U32, 458),
+            ("u16+zstd:3", ElementType::U32, 687),
             ("u16+lz4", ElementType::U32, 0),
             ("u16", ElementType::U32, 0),
             ("floatsplit", ElementType::Bf16, 1373),

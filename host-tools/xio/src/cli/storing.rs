@@ -55,7 +55,7 @@ that the exact range of the values allows, times nothing, lz4, lz4hc:9 and zstd,
   stored bytes         and rank's table; each counts as much as copying 24 bytes (--prefer balanced), 8 (speed), or 1,024 (ratio): balanced is for a
                        store that gives some 300 MB/s to each core that decodes, speed for one that gives three times that
   work to read them    for each byte that goes through it: lz4 3, zstd 10, floatsplit 2, rank 4, shuffle 1; unpacking and widening cost nothing beside the
-                       copy; for each frame the tables of zstd, 20,000, and of floatsplit
+                       copy; for each frame the tables of zstd, 30,000, and of floatsplit
   work to pack them    a 64th of it: floatsplit 8, rank 10, lz4 20, zstd:3 40, lz4hc:9 and zstd:9 160
 so lz4 has to save 14 % of what goes into it, and zstd 45 % (balanced). The frame is the smallest, of 64 to 256 KiB, whose ratio is within 5 % of the
 best; with --access random:SIZE, of 4 to 64 KiB, within 15 %, and whole frames count for each sample (not with ratio). No stopwatch decides: the same
