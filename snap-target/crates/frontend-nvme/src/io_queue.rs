@@ -4,6 +4,7 @@ mod access;
 mod commands;
 mod ending;
 mod halves;
+mod lent;
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -70,6 +71,8 @@ pub(crate) struct IoQueue {
     in_flight: usize,
     /// Reads that were not begun: the host has not taken enough of the answers before them.
     waiting_reads: VecDeque<(Slot, BlockRange)>,
+    /// Writes of this turn whose store reads their data where the host has them.
+    lent_writes: VecDeque<(Slot, BlockRange)>,
     /// Writes whose data have not been asked for.
     waiting: VecDeque<Slot>,
     /// The first of them found no buffer.
@@ -141,6 +144,7 @@ impl IoQueue {
             halves: Halves::new(slots),
             in_flight: 0,
             waiting_reads: VecDeque::new(),
+            lent_writes: VecDeque::new(),
             waiting: VecDeque::new(),
             starved: false,
             listed_starved: false,
@@ -167,6 +171,7 @@ impl IoQueue {
             self.event(event, key, engine);
         }
         self.begin_reads(key, engine);
+        self.begin_lent_writes(key, engine);
         // Others may be waiting for buffers longer: those that found none get one in their turn.
         if !self.starved {
             while self.ask_for_data(engine) {}
@@ -294,15 +299,11 @@ impl IoQueue {
         match parsed {
             Ok(IoCommand::Read(range)) => {
                 self.waiting_reads.push_back((slot, range));
-                self.begin_reads(key, engine);
             }
-            Ok(IoCommand::Write(range)) => match self.lent(slot, &range, engine) {
-                Some(data) => {
-                    self.link.set_buffer(slot, data);
-                    self.write(slot, range, key, engine);
-                }
-                None => self.take_data(slot, range.bytes, engine),
-            },
+            Ok(IoCommand::Write(range)) if self.lent_segments_max(&range, engine) > 0 => {
+                self.lent_writes.push_back((slot, range));
+            }
+            Ok(IoCommand::Write(range)) => self.take_data(slot, range.bytes, engine),
             Ok(command) => self.begin_other(slot, command, key, engine),
             Err(status) => self.fail(slot, status, None),
         }
@@ -317,6 +318,7 @@ impl IoQueue {
                 return;
             }
             self.waiting_reads.pop_front();
+            self.expect(self.waiting_reads.front(), engine);
             let into = match self.link.place(slot, range.bytes) {
                 Ok(into) => into,
                 Err(status) => {
@@ -366,18 +368,6 @@ impl IoQueue {
             Ok(buf) => self.link.set_buffer(slot, buf),
             Err(_) => self.fail(slot, Status::INTERNAL_ERROR, None),
         }
-    }
-
-    /// A write's data where the host has them, for a store that has read them when it has taken the request: no copy of ours, and nothing of the host's
-    /// memory is kept for long.
-    fn lent(&mut self, slot: Slot, range: &BlockRange, engine: &Engine) -> Option<IoBuf> {
-        let info = self.namespaces.get(range.nsid)?;
-        let segments_max = engine.lent_segments_max(NamespaceKey::from_bits(info.handle));
-        if segments_max == 0 {
-            return None;
-        }
-        let data = self.link.lend(slot, range.bytes)?;
-        (data.segments().len() <= segments_max).then_some(data)
     }
 
     fn write(&mut self, slot: Slot, range: BlockRange, key: Key, engine: &mut Engine) {
@@ -452,8 +442,12 @@ impl IoQueue {
         if let Some(compare) = compare {
             return self.fused_done(compare, slot, done.result);
         }
-        match (done.result, self.parsed(slot)) {
-            (Ok(()), Some(IoCommand::Read(range))) => match done.buf {
+        // By reference: what went well is not moved with the room for what did not.
+        if let Err(error) = &done.result {
+            return self.failed(slot, error, self.parsed(slot));
+        }
+        match self.parsed(slot) {
+            Some(IoCommand::Read(range)) => match done.buf {
                 Some(buf) => {
                     self.link.set_buffer(slot, buf);
                     self.respond(slot, Completion::SUCCESS, range.bytes);
@@ -462,18 +456,17 @@ impl IoQueue {
                 }
                 None => self.fail(slot, Status::INTERNAL_ERROR, None),
             },
-            (Ok(()), Some(IoCommand::Write(range))) => {
+            Some(IoCommand::Write(range)) => {
                 count(&self.counters.bytes_written, u64::from(range.bytes));
                 count(&self.counters.write_commands, 1);
                 self.respond(slot, Completion::SUCCESS, 0);
             }
-            (Ok(()), Some(command)) => {
+            Some(command) => {
                 self.count_other(command);
                 self.respond(slot, Completion::SUCCESS, 0);
             }
             // Nothing was asked of the engine for such a slot.
-            (Ok(()), None) => self.fail(slot, Status::INTERNAL_ERROR, None),
-            (Err(error), command) => self.failed(slot, &error, command),
+            None => self.fail(slot, Status::INTERNAL_ERROR, None),
         }
     }
 

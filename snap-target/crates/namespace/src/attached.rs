@@ -46,8 +46,12 @@ pub(crate) struct Attached {
     pub(crate) answer_bytes: usize,
     /// A store has work of its own.
     pub(crate) polled_when_idle: bool,
+    /// It is one raw store, which has read or written what it takes when it has taken it.
+    pub(crate) ends_in_submit: bool,
     /// Segments of a write's data that may lie in memory which others change; 0: none may.
     pub(crate) lent_segments_max: usize,
+    /// Writes that were carried out at once are inside of its gate until the next poll.
+    pub(crate) is_inside: bool,
     /// Requests that have not been answered.
     pub(crate) requests: usize,
     /// It takes no more of them.
@@ -80,7 +84,9 @@ impl Attached {
             chains: chains(namespace, &row),
             row,
             polled_when_idle: stores.iter().any(polled_when_idle),
+            ends_in_submit: ends_in_submit(namespace),
             lent_segments_max: lent_segments_max(namespace),
+            is_inside: false,
             stores: stores
                 .iter()
                 .map(|store| store.open_handle(ring))
@@ -257,18 +263,17 @@ impl Parked {
     }
 }
 
+fn ends_in_submit(namespace: &Namespace) -> bool {
+    matches!(&namespace.backing, Backing::Raw(store) if store.limits().ends_in_submit)
+}
+
 /// Of a raw namespace whose store has read what it takes when it has taken it, and so keeps nothing of a host's memory.
 fn lent_segments_max(namespace: &Namespace) -> usize {
     match &namespace.backing {
-        Backing::Raw(store) => {
-            let limits = store.limits();
-            if limits.guest_memory && limits.ends_in_submit {
-                limits.segments_max as usize
-            } else {
-                0
-            }
+        Backing::Raw(store) if ends_in_submit(namespace) && store.limits().guest_memory => {
+            store.limits().segments_max as usize
         }
-        Backing::View { .. } | Backing::Mixed(_) => 0,
+        _ => 0,
     }
 }
 
@@ -286,15 +291,24 @@ fn chains(namespace: &Namespace, row: &NamespaceRow) -> Vec<Arc<ChainRows>> {
 
 /// The buffer of an operation that moved every byte of it.
 pub(crate) fn whole(nsid: u32, completion: Completion) -> Result<Option<IoBuf>, NamespaceError> {
-    let got = completion
-        .result
-        .map_err(|cause| NamespaceError::Store { nsid, cause })?;
     match completion.buf {
-        Some(buf) if buf.len() != got as usize => Err(NamespaceError::Short {
-            nsid,
-            wanted: buf.len(),
-            got,
-        }),
-        buf => Ok(buf),
+        Some(buf) => moved(nsid, buf.len(), completion.result).map(|()| Some(buf)),
+        None => match completion.result {
+            Ok(_) => Ok(None),
+            Err(cause) => Err(NamespaceError::Store { nsid, cause }),
+        },
+    }
+}
+
+/// Whether an operation moved every byte that was wanted.
+pub(crate) fn moved(
+    nsid: u32,
+    wanted: usize,
+    result: Result<u32, StoreError>,
+) -> Result<(), NamespaceError> {
+    match result {
+        Ok(got) if wanted == got as usize => Ok(()),
+        Ok(got) => Err(NamespaceError::Short { nsid, wanted, got }),
+        Err(cause) => Err(NamespaceError::Store { nsid, cause }),
     }
 }

@@ -6,6 +6,7 @@ mod config;
 mod ending;
 mod framed;
 mod mixed;
+mod now;
 mod overdue;
 mod request;
 
@@ -31,6 +32,7 @@ use crate::shared::Backing;
 use crate::view::ViewRead;
 use crate::{AccessGate, Asked, Done, Io, Namespace, NamespaceError, NamespaceKey, NamespaceSet};
 pub use config::{EngineConfig, EngineError};
+use now::Carried;
 use overdue::Look;
 use request::parts_of;
 pub(crate) use request::{Entry, Request, Step, Work, token_of};
@@ -185,12 +187,9 @@ impl Engine {
     ///
     /// A request that waits until its deadline, here or in a store that waits, is answered as [`NamespaceError::NotInTime`], or with what its store
     /// says of it.
-    pub fn submit(&mut self, key: NamespaceKey, io: Io, asked: Asked) -> Option<Done> {
+    pub fn submit(&mut self, key: NamespaceKey, mut io: Io, asked: Asked) -> Option<Done> {
         let Asked {
-            token,
-            reader,
-            deadline,
-            snapshot,
+            token, snapshot, ..
         } = asked;
         let found = self.attached.find(key);
         let Some(index) = found.filter(|index| !self.attached[*index].retired) else {
@@ -200,52 +199,38 @@ impl Engine {
                 result: Err(NamespaceError::Detached { key }),
             });
         };
-        let namespace = self.attached[index].shared.clone();
-        if let Err(error) = check(&namespace, &io) {
+        let namespace = &self.attached[index].shared;
+        let refused = check(namespace, &io).err();
+        if let Some(error) = refused.or_else(|| marked(namespace, &io)) {
             return Some(Done {
                 token,
                 buf: buffer_of(io),
                 result: Err(error),
             });
         }
-        if let Some(error) = marked(&namespace, &io) {
-            return Some(Done {
-                token,
-                buf: buffer_of(io),
-                result: Err(error),
-            });
-        }
-        let (index, io) = self.routed(index, io);
+        let index = self.routed(index, &mut io);
+        let buf = match self.carry_out(index, &io, snapshot) {
+            Carried::No => return self.begin(index, io, asked),
+            Carried::Lent(buf) => Some(buf),
+            Carried::Out => buffer_of(io),
+            Carried::Failed(error) => return Some(self.failed(index, token, *error)),
+        };
+        Some(Done {
+            token,
+            buf,
+            result: Ok(()),
+        })
+    }
+
+    /// Begins a request that takes a slot.
+    fn begin(&mut self, index: usize, io: Io, asked: Asked) -> Option<Done> {
+        let Asked {
+            token,
+            reader,
+            deadline,
+            ..
+        } = asked;
         let namespace = self.attached[index].shared.clone();
-        if let (
-            Io::Read {
-                lba,
-                blocks,
-                into: None,
-            },
-            Backing::Raw(_),
-        ) = (&io, &namespace.backing)
-            // Nobody writes to what is write-protected.
-            && (!snapshot || namespace.write_protected)
-            && let Some(buf) = self.lease(index, *lba, *blocks)
-        {
-            let row = &self.attached[index].row;
-            row.stored_bytes.add(buf.len() as u64);
-            row.delivered_bytes.add(buf.len() as u64);
-            return Some(Done {
-                token,
-                buf: Some(buf),
-                result: Ok(()),
-            });
-        }
-        if let (Io::Flush, Backing::View { .. }) = (&io, &namespace.backing) {
-            // Nothing was ever written to a view.
-            return Some(Done {
-                token,
-                buf: None,
-                result: Ok(()),
-            });
-        }
         let noted_bytes = self.note_read(index, reader, &io);
         let slot = self.take_slot(index, token, deadline);
         self.requests[slot].noted_bytes = noted_bytes;
@@ -276,6 +261,7 @@ impl Engine {
     /// Takes what the stores completed, lets parked requests go on, and appends the answers.
     pub fn poll(&mut self, done: &mut Vec<Done>) {
         self.look_at_the_clock();
+        self.leave_gates();
         let mut is_closing = false;
         for index in 0..self.attached.places() {
             let attached = self.attached.get_mut(index);
@@ -329,12 +315,6 @@ impl Engine {
             }
         }
         self.completions = completions;
-    }
-
-    fn lease(&mut self, index: usize, lba: u64, blocks: u32) -> Option<IoBuf> {
-        let attached = &mut self.attached[index];
-        let bytes = blocks.checked_mul(attached.shared.lba_bytes)?;
-        attached.lease(0, lba * u64::from(attached.shared.lba_bytes), bytes)
     }
 
     pub(crate) fn take_slot(

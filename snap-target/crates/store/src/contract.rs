@@ -319,6 +319,16 @@ pub trait Store {
     /// view shows later writes to the same bytes: whoever needs a snapshot reads.
     fn lease(&mut self, offset: u64, len: u32) -> Option<IoBuf>;
 
+    /// Carries a read or write out on the spot, as [`Store::submit`] would, with no completion to come: what came of it. `None`: nothing has happened, it is to be
+    /// submitted. For stores that declare [`Limits::ends_in_submit`]; the caller's duties are the same.
+    fn carry_out(&mut self, _op: Op, _buf: &IoBuf) -> Option<Result<u32, StoreError>> {
+        None
+    }
+
+    /// A read of these bytes is about to come, or a write where `is_change`: a store whose bytes are in memory has the processor fetch the first of them into its cache. What is
+    /// out of range is passed over.
+    fn expect(&self, _offset: u64, _bytes: u32, _is_change: bool) {}
+
     /// What has crossed the network for this handle so far; it only grows. A store around another one adds up what those below it say.
     fn wire(&self) -> WireBytes {
         WireBytes::default()

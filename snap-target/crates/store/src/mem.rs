@@ -246,6 +246,26 @@ impl Store for MemStore {
         // Whatever was submitted has happened; its completion waits for the next poll.
     }
 
+    fn carry_out(&mut self, op: Op, buf: &IoBuf) -> Option<Result<u32, StoreError>> {
+        if self.closed || !op.takes_buffer() {
+            return None;
+        }
+        if let Err(why) = check(&op, Some(buf), &self.limits, &self.name) {
+            return Some(Err(why));
+        }
+        match op {
+            Op::Read { offset } => Some(Ok(self.read(offset, buf))),
+            Op::Write { offset, .. } => Some(Ok(self.write(offset, buf))),
+            Op::Flush | Op::Discard { .. } | Op::Zero { .. } => None,
+        }
+    }
+
+    fn expect(&self, offset: u64, bytes: u32, is_change: bool) {
+        if let Ok(offset) = usize::try_from(offset) {
+            self.memory.prefetch(offset, bytes as usize, is_change);
+        }
+    }
+
     fn lease(&mut self, offset: u64, len: u32) -> Option<IoBuf> {
         if len == 0 || offset.checked_add(u64::from(len))? > self.limits.bytes {
             return None;

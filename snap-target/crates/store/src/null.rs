@@ -127,6 +127,14 @@ impl Store for NullStore {
         // Whatever was submitted has happened; its completion waits for the next poll.
     }
 
+    fn carry_out(&mut self, op: Op, buf: &IoBuf) -> Option<Result<u32, StoreError>> {
+        if self.closed || !matches!(op, Op::Write { .. }) {
+            return None;
+        }
+        let checked = check(&op, Some(buf), &self.limits, &self.name);
+        Some(checked.map(|()| u32::try_from(buf.len()).unwrap_or(u32::MAX)))
+    }
+
     fn lease(&mut self, offset: u64, len: u32) -> Option<IoBuf> {
         if len == 0
             || offset.checked_add(u64::from(len))? > self.limits.bytes

@@ -52,7 +52,7 @@ impl Engine {
             return;
         };
         for &(lba, blocks) in ranges {
-            let io = Io::Read {
+            let mut io = Io::Read {
                 lba,
                 blocks,
                 into: None,
@@ -60,7 +60,8 @@ impl Engine {
             if check(&self.attached[index].shared, &io).is_err() {
                 continue;
             }
-            let (index, Io::Read { lba, blocks, .. }) = self.routed(index, io) else {
+            let index = self.routed(index, &mut io);
+            let Io::Read { lba, blocks, .. } = io else {
                 continue;
             };
             let attached = &mut self.attached[index];

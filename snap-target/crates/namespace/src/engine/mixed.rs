@@ -5,26 +5,26 @@ use crate::{Backing, Io, NamespaceError, NamespaceKey};
 
 impl Engine {
     /// The place and the blocks of a read or write that one part has alone; others stay as they are. What is marked is the whole namespace's.
-    pub(super) fn routed(&self, index: usize, mut io: Io) -> (usize, Io) {
+    pub(super) fn routed(&self, index: usize, io: &mut Io) -> usize {
         let attached = &self.attached[index];
         let namespace = &attached.shared;
         let Backing::Mixed(mixed) = &namespace.backing else {
-            return (index, io);
+            return index;
         };
         let range = io.range(namespace.lba_bytes);
         let (Io::Read { lba, .. } | Io::Write { lba, .. }, Some((first, blocks))) =
-            (&mut io, range)
+            (&mut *io, range)
         else {
-            return (index, io);
+            return index;
         };
         let held = mixed.holding(first, blocks);
         let place = held.and_then(|part| attached.part_places.get(part).copied());
         let Some(place) = place.filter(|_| namespace.marks.first_of(first, blocks).is_none())
         else {
-            return (index, io);
+            return index;
         };
         *lba -= self.attached[place].first_lba;
-        (place, io)
+        place
     }
 
     /// Why a write of these blocks would be refused whatever its data are: of a mixed namespace, some of them nobody may write. Then nobody needs to send

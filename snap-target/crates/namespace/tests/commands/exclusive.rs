@@ -60,6 +60,39 @@ fn writes_under_way_end_first_and_later_ones_wait() {
     assert_eq!(bench.read(1, 5, 1).unwrap(), later);
 }
 
+/// A store that carries writes out at once: they count as under way until their engine's next poll, and none begins beside an exclusive operation.
+#[test]
+fn writes_that_are_carried_out_at_once_keep_to_it_too() {
+    let mut bench = Bench::new(2, vec![disk(1, memory(64))]);
+    let [first, swapped, later] = [1, 2, 3].map(|seed| pattern(1, seed));
+    let before = bench.begin(0, 1, write(5, &first));
+    assert!(bench.is_done(0, before), "at once");
+    let exclusive = bench.begin(1, 1, swap(5, &first, &swapped));
+    for _ in 0..20 {
+        bench.turn_of(1);
+    }
+    assert!(
+        !bench.is_done(1, exclusive),
+        "the other engine was not polled"
+    );
+    // What belongs to the same turn of the other engine still comes before it; whoever comes later waits, on either engine.
+    let beside = bench.begin(0, 1, write(7, &later));
+    assert!(bench.is_done(0, beside));
+    let after_here = bench.begin(1, 1, write(5, &later));
+    bench.turn_of(0);
+    let after_there = bench.begin(0, 1, write(6, &later));
+    assert!(!bench.is_done(0, after_there) && !bench.is_done(1, after_here));
+    bench.end(1, exclusive).unwrap();
+    bench.end(0, after_there).unwrap();
+    bench.end(1, after_here).unwrap();
+    assert_eq!(bench.read(1, 5, 1).unwrap(), later);
+    assert!(bench.reactors.iter().all(|each| !each.engine.is_busy()));
+    // Nothing was left inside: the next exclusive operation has its turn.
+    let again = bench.run(0, 1, swap(5, &later, &first));
+    again.unwrap();
+    assert_eq!(bench.read(1, 5, 1).unwrap(), first);
+}
+
 /// Reads are not held up.
 #[test]
 fn reads_go_on_meanwhile() {

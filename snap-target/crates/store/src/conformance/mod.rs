@@ -146,6 +146,7 @@ checks! {
     ownership::dropping_the_handle_lets_go_of_every_buffer,
     ownership::nothing_touches_a_buffer_after_its_completion,
     promises::guest_memory_is_taken_as_declared,
+    promises::what_is_carried_out_on_the_spot_has_happened,
     promises::a_completion_wakes_a_ring_that_sleeps,
     promises::a_cancel_takes_effect_within_the_declared_bound,
     promises::an_idle_store_is_quiet_or_asks_to_be_polled,

@@ -54,6 +54,48 @@ pub(super) fn guest_memory_is_taken_as_declared(subject: &Subject<'_>) {
     }
 }
 
+/// A store that carries an operation out on the spot has done what submit would have, and no completion comes; one that does not end in submit never does. An expectation
+/// changes nothing, wherever it points.
+pub(super) fn what_is_carried_out_on_the_spot_has_happened(subject: &Subject<'_>) {
+    let mut rig = subject.rig();
+    let limits = rig.limits();
+    let len = usize::try_from(limits.bytes.min(4096)).unwrap();
+    let data = pattern(len, 50);
+    rig.write(0, &pattern(len, 51));
+    for is_change in [false, true] {
+        for offset in [0, 1, limits.bytes - 1, limits.bytes, u64::MAX] {
+            rig.store.expect(offset, u32::MAX, is_change);
+        }
+    }
+    let write = |offset| Op::Write {
+        offset,
+        durable: false,
+    };
+    let buf = IoBuf::from_bytes(&data).unwrap();
+    let Some(written) = rig.store.carry_out(write(0), &buf) else {
+        return rig.expect_quiet();
+    };
+    assert!(limits.ends_in_submit);
+    assert_eq!(written.unwrap() as usize, len);
+    rig.expect_quiet();
+    let expected = match subject.remembers {
+        true => data,
+        false => vec![0; len],
+    };
+    assert!(rig.read(0, len) == expected, "what was written is there");
+    let back = IoBuf::heap(len).unwrap();
+    if let Some(got) = rig.store.carry_out(Op::Read { offset: 0 }, &back) {
+        assert_eq!(got.unwrap() as usize, len);
+        assert!(back.to_vec() == expected, "and was read on the spot");
+    }
+    let beyond = rig.store.carry_out(write(limits.bytes), &buf);
+    let error = beyond.expect("as it carried out the first").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfRange, "{error}");
+    assert!(rig.store.carry_out(Op::Flush, &buf).is_none());
+    rig.store.close();
+    assert!(rig.store.carry_out(write(0), &buf).is_none(), "closed");
+}
+
 /// A ring that sleeps is woken for a completion, by an event or from another thread; nobody looks by the clock.
 pub(super) fn a_completion_wakes_a_ring_that_sleeps(subject: &Subject<'_>) {
     let mut rig = subject.rig();

@@ -1,0 +1,50 @@
+//! Stores that carry out at once what they take: writes from the host's own memory, and bytes that are fetched into the processor's cache before they are asked for.
+
+use namespace::{Engine, NamespaceKey};
+use nvme::controller::{BlockRange, IoCommand};
+use nvme::queue::Slot;
+
+use super::IoQueue;
+use crate::table::Key;
+
+impl IoQueue {
+    /// Begins writes whose data the store reads where the host has them, once it has taken the request: no copy of ours, and nothing of the host's memory is kept
+    /// for long. Where the host names no place that can be read so, they are as others.
+    pub(super) fn begin_lent_writes(&mut self, key: Key, engine: &mut Engine) {
+        while let Some((slot, range)) = self.lent_writes.pop_front() {
+            self.expect(self.lent_writes.front(), engine);
+            let segments_max = self.lent_segments_max(&range, engine);
+            let data = self.link.lend(slot, range.bytes);
+            match data.filter(|data| data.segments().len() <= segments_max) {
+                Some(data) => {
+                    self.link.set_buffer(slot, data);
+                    self.write(slot, range, key, engine);
+                }
+                None => self.take_data(slot, range.bytes, engine),
+            }
+        }
+    }
+
+    /// How many segments a write's data may have for that; 0 where its store does not.
+    pub(super) fn lent_segments_max(&self, range: &BlockRange, engine: &Engine) -> usize {
+        let info = self.namespaces.get(range.nsid);
+        info.map_or(0, |info| {
+            engine.lent_segments_max(NamespaceKey::from_bits(info.handle))
+        })
+    }
+
+    /// The command behind the one that begins: its bytes are on their way into the cache meanwhile.
+    pub(super) fn expect(&self, next: Option<&(Slot, BlockRange)>, engine: &Engine) {
+        if let Some((slot, range)) = next
+            && let Some(info) = self.namespaces.get(range.nsid)
+        {
+            let is_change = matches!(self.parsed(*slot), Some(IoCommand::Write(_)));
+            engine.expect(
+                NamespaceKey::from_bits(info.handle),
+                range.offset_bytes,
+                range.bytes,
+                is_change,
+            );
+        }
+    }
+}
