@@ -352,6 +352,62 @@ mod tests {
         }
     }
 
+    /// The specification leaves open which of several faults is told; a host that is tested against this one hears the same every time: the identifier first, then
+    /// what is behind it.
+    #[test]
+    fn of_several_faults_of_an_entry_the_first_is_told() {
+        let all = [
+            (0x0000_0000, 0, 0x1004, Status::INVALID_QUEUE_ID),
+            (0x0000_0001, 0, 0x1004, Status::INVALID_QUEUE_SIZE),
+            (0x000F_0001, 0, 0x1004, Status::INVALID_FIELD),
+            (0x000F_0001, 1, 0x1004, Status::PRP_OFFSET_INVALID),
+        ];
+        for opcode in [AdminOpcode::CREATE_IO_CQ, AdminOpcode::CREATE_IO_SQ] {
+            for (cdw10, cdw11, prp1, status) in all {
+                let refused = QueueCommand::of(&sqe(opcode, cdw10, cdw11, prp1));
+                assert_eq!(refused, Some(Err(status.dnr())), "{opcode:?} {cdw10:#x}");
+            }
+        }
+    }
+
+    /// The same of what the queues that are there say.
+    #[test]
+    fn of_several_faults_of_a_queue_the_first_is_told() {
+        let mut queues = Queues::default();
+        queues.create_completion(&completion(1), 2, 128, 3).unwrap();
+        queues.create_submission(&submission(1, 1), 2, 128).unwrap();
+        let long = |id, completion| SubmissionQueue {
+            entries: 129,
+            ..submission(id, completion)
+        };
+        for (queue, status) in [
+            (long(3, 2), Status::INVALID_QUEUE_ID),
+            (long(1, 2), Status::INVALID_QUEUE_ID),
+            (long(2, 3), Status::INVALID_QUEUE_ID),
+            (long(2, 2), Status::COMPLETION_QUEUE_INVALID),
+            (long(2, 1), Status::INVALID_QUEUE_SIZE),
+        ] {
+            let refused = queues.create_submission(&queue, 2, 128);
+            assert_eq!(refused, Err(status.dnr()), "{queue:?}");
+        }
+        let wrong = |id| CompletionQueue {
+            entries: 129,
+            vector: Some(3),
+            ..completion(id)
+        };
+        for (queue, status) in [
+            (wrong(3), Status::INVALID_QUEUE_ID),
+            (wrong(1), Status::INVALID_QUEUE_ID),
+            (wrong(2), Status::INVALID_QUEUE_SIZE),
+        ] {
+            let refused = queues.create_completion(&queue, 2, 128, 3);
+            assert_eq!(refused, Err(status.dnr()), "{queue:?}");
+        }
+        // What was refused is not there.
+        assert_eq!(queues.completion(QueueId(2)), None);
+        assert_eq!(queues.submission(QueueId(2)), None);
+    }
+
     /// Every identifier, with two granted.
     #[test]
     fn identifiers_are_those_that_were_granted_and_are_free() {
