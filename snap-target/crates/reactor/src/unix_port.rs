@@ -315,6 +315,36 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), b"theirs");
     }
 
+    /// Whoever has the lock is about to listen, or to take its socket away: there is none at the path meanwhile.
+    #[test]
+    fn a_lock_that_is_held_keeps_others_out_though_there_is_no_socket() {
+        let folder = Folder::new();
+        let path = folder.0.join("socket");
+        let held = hold(&path, &lock_path(&path)).unwrap();
+        let refused = UnixPort::bind(&path);
+        assert!(matches!(refused, Err(UnixPortError::InUse { .. })));
+        assert!(!path.exists());
+        // The lock of another user's process keeps nobody else's out: it is nobody else's to open.
+        let mode = held.metadata().unwrap().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        drop(held);
+        drop(UnixPort::bind(&path).unwrap());
+    }
+
+    /// A pipe in the lock's place: to open it would wait for a reader that never comes.
+    #[test]
+    fn a_lock_that_is_a_pipe_keeps_nobody_waiting() {
+        let folder = Folder::new();
+        let path = folder.0.join("socket");
+        let made = std::process::Command::new("mkfifo")
+            .arg(lock_path(&path))
+            .status();
+        assert!(made.unwrap().success());
+        let refused = UnixPort::bind(&path);
+        assert!(matches!(refused, Err(UnixPortError::System { .. })));
+        assert!(!path.exists());
+    }
+
     #[test]
     fn of_many_at_once_one_has_it() {
         let folder = Folder::new();
