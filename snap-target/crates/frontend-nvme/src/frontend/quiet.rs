@@ -70,3 +70,99 @@ impl Frontend {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+
+    use reactor::{Fd, RingConfig, channel};
+
+    use super::*;
+
+    /// POLLIN of poll(2).
+    const READABLE: i16 = 1;
+    const NOW_NS: u64 = 1_000_000;
+
+    /// A ring, and turns of which the first has looked at all.
+    fn turns() -> (Ring, Quiet) {
+        let ring = Ring::new(&RingConfig::default()).unwrap();
+        // It has something to hand over from its beginning.
+        ring.turn(Wait::Poll).unwrap();
+        let mut quiet = Quiet::default();
+        assert!(!quiet.begin(Wait::Poll, &ring, NOW_NS));
+        (ring, quiet)
+    }
+
+    /// Where nothing has anything to do, no time is read, and timers and deadlines have their turn all the same.
+    #[test]
+    fn one_turn_in_sixty_five_looks_at_all() {
+        let (ring, mut quiet) = turns();
+        for _ in 0..3 {
+            for _ in 0..64 {
+                assert!(quiet.begin(Wait::Poll, &ring, NOW_NS));
+                assert!(quiet.owes_turn());
+            }
+            assert!(!quiet.begin(Wait::Poll, &ring, NOW_NS));
+            assert!(!quiet.owes_turn());
+        }
+    }
+
+    /// Where each turn has much to do.
+    #[test]
+    fn all_is_looked_at_after_fifty_microseconds() {
+        let (ring, mut quiet) = turns();
+        for looked_ns in [NOW_NS, NOW_NS + 50_000, NOW_NS + 10_000_000] {
+            let is_first = looked_ns == NOW_NS;
+            assert_eq!(quiet.begin(Wait::Poll, &ring, looked_ns), is_first);
+            for passed_ns in [0, 1, 25_000, 49_999] {
+                assert!(quiet.begin(Wait::Poll, &ring, looked_ns + passed_ns));
+            }
+        }
+    }
+
+    #[test]
+    fn a_turn_that_may_wait_and_one_after_news_for_somebody_look_at_all() {
+        let (ring, mut quiet) = turns();
+        assert!(quiet.begin(Wait::Poll, &ring, NOW_NS));
+        assert!(!quiet.begin(Wait::Block { until: None }, &ring, NOW_NS));
+        assert!(!quiet.owes_turn(), "a ring that sleeps has been looked at");
+        assert!(quiet.begin(Wait::Poll, &ring, NOW_NS));
+        quiet.end();
+        assert!(!quiet.begin(Wait::Poll, &ring, NOW_NS));
+    }
+
+    /// A message of another thread: the desk's, an order of the control plane, an answer of a worker.
+    #[test]
+    fn a_message_is_looked_at_in_the_next_turn() {
+        let (ring, mut quiet) = turns();
+        let (sender, messages) = channel(&ring, 4);
+        assert!(quiet.begin(Wait::Poll, &ring, NOW_NS));
+        std::thread::scope(|scope| scope.spawn(|| sender.send(7)).join().unwrap().unwrap());
+        assert!(!quiet.begin(Wait::Poll, &ring, NOW_NS));
+        ring.turn(Wait::Poll).unwrap();
+        assert_eq!(messages.try_recv(), Some(7));
+        assert!(quiet.begin(Wait::Poll, &ring, NOW_NS), "it is taken");
+    }
+
+    /// An operation of another source: a socket's, a store's. Its event counts until its owner has taken it.
+    #[test]
+    fn a_completion_is_looked_at_in_the_next_turn() {
+        let (ring, mut quiet) = turns();
+        let (mut writer, reader) = UnixStream::pair().unwrap();
+        let owner = ring.register().unwrap();
+        let reader = Fd::from(OwnedFd::from(reader));
+        owner.poll(&reader, READABLE, 3).unwrap();
+        assert!(!quiet.begin(Wait::Poll, &ring, NOW_NS), "it is to go out");
+        ring.turn(Wait::Poll).unwrap();
+        assert!(quiet.begin(Wait::Poll, &ring, NOW_NS), "it is waited for");
+        writer.write_all(&[1]).unwrap();
+        assert!(!quiet.begin(Wait::Poll, &ring, NOW_NS));
+        ring.turn(Wait::Poll).unwrap();
+        assert!(!quiet.begin(Wait::Poll, &ring, NOW_NS), "nobody has it yet");
+        assert_eq!(ring.next_ready(), Some(owner.id()));
+        assert_eq!(owner.next_event().unwrap().tag, 3);
+        assert!(quiet.begin(Wait::Poll, &ring, NOW_NS));
+    }
+}
