@@ -154,12 +154,16 @@ impl Backend for HeldBackend {
         format!("{}, its writes held", self.inner.describe())
     }
 
+    /// What is held has not ended when it was taken.
     fn limits(&self) -> Limits {
-        self.inner.limits()
+        let mut limits = self.inner.limits();
+        limits.ends_in_submit = false;
+        limits
     }
 
     fn open_handle(&self, ring: &Ring) -> Result<Box<dyn Store>, StoreError> {
         Ok(Box::new(HeldStore {
+            limits: self.limits(),
             inner: self.inner.open_handle(ring)?,
             owner: ring.register().unwrap(),
             gate: self.gate.clone(),
@@ -170,6 +174,7 @@ impl Backend for HeldBackend {
 }
 
 struct HeldStore {
+    limits: Limits,
     inner: Box<dyn Store>,
     owner: Owner,
     gate: Gate,
@@ -185,7 +190,7 @@ impl HeldStore {
 
 impl Store for HeldStore {
     fn limits(&self) -> &Limits {
-        self.inner.limits()
+        &self.limits
     }
 
     fn submit(

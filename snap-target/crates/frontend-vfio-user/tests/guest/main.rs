@@ -22,6 +22,7 @@ mod driver;
 mod endings;
 mod hostile;
 mod interrupts;
+mod lent;
 mod messages;
 mod ordinary;
 mod polled;

@@ -120,6 +120,11 @@ fn a_queue_that_is_refused_leaves_the_doorbell_of_the_one_that_runs() {
     let (sq, _) = places(9);
     assert_eq!(guest.create_sq(1, 1, sq, 16), Err(Status::INVALID_QUEUE_ID));
     assert_eq!(page.load32(8), tail);
+    // Completion Queue 1 Head Doorbell.
+    let (head, (_, cq)) = (page.load32(12), places(9));
+    assert_ne!(head, 0);
+    assert_eq!(guest.create_cq(1, cq, 16), Err(Status::INVALID_QUEUE_ID));
+    assert_eq!(page.load32(12), head);
     guest.works(1, 2);
 }
 

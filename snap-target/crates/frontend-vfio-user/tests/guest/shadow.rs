@@ -99,6 +99,47 @@ fn doorbells_in_memory_begin_and_end() {
     assert_eq!(guest.get(SHADOW + 0x4000, 0x2000), [0xEE; 0x2000]);
 }
 
+/// Queues that were deleted, or that a reset ended, have no doorbells any more, and interrupt nobody: not a byte of theirs is written where a guest keeps its
+/// doorbells next.
+#[test]
+fn queues_that_are_gone_have_no_doorbells_in_memory() {
+    let machine = Machine::start(memory(), 2);
+    let mut guest = machine.running();
+    for ends_by_reset in [false, true] {
+        guest.create_pair(2);
+        for queue in [1, 2] {
+            guest.works(queue, 5);
+        }
+        // Of the second one an answer lies there that nobody takes.
+        guest.submit(2, transfer(2, 0, 1, DATA, 0));
+        while guest.peek(2).is_none() {
+            std::thread::yield_now();
+        }
+        if ends_by_reset {
+            guest.disable();
+            guest.enable();
+            guest.create_pair(1);
+        } else {
+            guest.delete(0x00, 2).unwrap();
+            guest.delete(0x04, 2).unwrap();
+        }
+        // The first one has no interrupt of this number.
+        let vector = guest.vector(2);
+        assert_eq!(reactor::peer_event::take(&vector), 0);
+        guest.put(SHADOW, &[0xEE; 0x2000]);
+        guest.share_doorbells(SHADOW, EVENTS).unwrap();
+        for page in [SHADOW, EVENTS] {
+            // Those of queue 2: 10h and 14h.
+            assert_eq!(guest.get(page + 0x10, 8), [0xEE; 8]);
+        }
+        guest.works(1, 6);
+        guest.disable();
+        guest.doorbells = None;
+        guest.enable();
+        guest.create_pair(1);
+    }
+}
+
 /// Pages that are not there, values that name nothing, pages that go: the function goes on.
 #[test]
 fn doorbells_in_memory_that_mean_harm() {
