@@ -193,13 +193,22 @@ impl<'s> World<'s> {
         self.monitor.negotiate();
     }
 
-    /// Sends a message, and takes what it is answered with; where the device ends the connection, another one is there.
+    /// Sends a message, and takes what it is answered with.
     fn send(&mut self, code: u32, body: &[u8], files: &[OwnedFd]) {
         let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
         self.monitor.send(code, 1 | 8, body, &files);
-        if self.monitor.receive().is_none() {
-            self.connect();
+        self.take_answers();
+    }
+
+    /// Whether a message is answered depends on what was negotiated; a question that always is tells. Where the device ends the connection, another one is there.
+    fn take_answers(&mut self) {
+        self.monitor.send(1, 1, &[], &[]);
+        while let Some((answered, _)) = self.monitor.receive() {
+            if answered == 1 {
+                return;
+            }
         }
+        self.connect();
     }
 
     fn memory(&self) -> OwnedFd {
@@ -307,14 +316,7 @@ impl<'s> World<'s> {
         let files: Vec<_> = bytes.flag().then(|| file.as_fd()).into_iter().collect();
         let body: Vec<u8> = (0..bytes.of(64)).map(|_| bytes.byte()).collect();
         self.monitor.send(code, flags, &body, &files);
-        // Whether it is answered depends on it; a question that always is tells.
-        self.monitor.send(1, 1, &[], &[]);
-        while let Some((answered, _)) = self.monitor.receive() {
-            if answered == 1 {
-                return;
-            }
-        }
-        self.connect();
+        self.take_answers();
     }
 
     /// Where a queue's areas lie.
