@@ -545,3 +545,6 @@ impl Queue {
         polled.map(drop).map_err(|error| error.to_string())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -70,7 +70,7 @@ pub(super) struct Slot {
     next_piece: u32,
     /// The first piece that failed.
     failed: Option<u32>,
-    deadline: Option<Instant>,
+    pub(super) deadline: Option<Instant>,
 }
 
 impl Queue {

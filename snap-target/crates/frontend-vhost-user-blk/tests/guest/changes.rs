@@ -9,7 +9,7 @@ use frontend_vhost_user_blk::{Disk, QUEUES_MAX, SHARE_QUEUES_MAX};
 use namespace::Identity;
 use store::BlockingStore;
 
-use super::monitor::{Guest, Monitor, RING_BYTES, SIZE, event, words};
+use super::monitor::{GUEST, Guest, Monitor, RING_BYTES, SIZE, USER, event, longs, words};
 use super::served::{Served, memory};
 
 const IN: u32 = 0;
@@ -179,6 +179,54 @@ fn devices_do_not_disturb_each_other() {
         assert_eq!(guest.status(&asked), 0);
     }
     drop(device);
+}
+
+/// As many regions as GET_MAX_MEM_SLOTS says; one more ends the connection, and the next has all of them.
+#[test]
+fn a_guest_has_so_many_regions_of_memory_and_no_more() {
+    let served = Served::new(memory());
+    let guest = Guest::new();
+    for _ in 0..2 {
+        let mut monitor = Monitor::connect(&served.path);
+        monitor.negotiate();
+        let slots = u64::from_le_bytes(monitor.ask(36, &[]).try_into().unwrap());
+        assert_eq!(slots, 64);
+        let region = |slot: u64| {
+            let (at, bytes) = (slot * 0x1000, 0x1000);
+            [longs(&[0]), longs(&[GUEST + at, bytes, USER + at, at])].concat()
+        };
+        for slot in 0..slots {
+            monitor.order(37, &region(slot), &[guest.file.as_fd()]);
+        }
+        let refused = monitor.try_order(37, &region(slots), &[guest.file.as_fd()]);
+        assert_eq!(refused, Some(1));
+        assert!(monitor.is_over());
+    }
+}
+
+/// Records of what is in flight, asked for by GET_INFLIGHT_FD: of one queue to as many as a device has.
+#[test]
+fn records_are_of_as_many_queues_as_a_device_has() {
+    let served = Served::new(memory());
+    for (queues, is_granted) in [
+        (1_u16, true),
+        (64, true),
+        (0, false),
+        (65, false),
+        (u16::MAX, false),
+    ] {
+        let mut monitor = Monitor::connect(&served.path);
+        monitor.negotiate();
+        let asked = [
+            longs(&[0, 0]),
+            queues.to_le_bytes().to_vec(),
+            SIZE.to_le_bytes().to_vec(),
+            vec![0; 4],
+        ]
+        .concat();
+        monitor.send(31, 1, &asked, &[]);
+        assert_eq!(monitor.receive().is_some(), is_granted, "{queues}");
+    }
 }
 
 #[test]

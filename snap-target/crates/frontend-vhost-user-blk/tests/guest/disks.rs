@@ -185,6 +185,23 @@ fn ranges_are_zeroed_and_discarded() {
     }
 }
 
+/// What the configuration space says is the most: 65,536 blocks in a range.
+#[test]
+fn a_range_has_no_more_blocks_than_the_disk_says() {
+    let spec = store::StoreSpec::parse("null:1GiB").unwrap();
+    let store = SharedStore::open(&spec, store::OpenOptions::read_write()).unwrap();
+    let mut machine = Machine::new(Served::new(store));
+    let sectors_max = 65_536 * 8;
+    for kind in [WRITE_ZEROES, DISCARD] {
+        assert_eq!(machine.status(kind, 8, &range(8, sectors_max, 0), 0), OK);
+        for sectors in [sectors_max + 8, 2 * sectors_max, u32::MAX - 7] {
+            let given = range(0, sectors, 0);
+            assert_eq!(machine.status(kind, 0, &given, 0), IO_ERROR, "{sectors}");
+        }
+        assert_eq!(machine.status(kind, 8, &range(8, 8, 0), 0), OK);
+    }
+}
+
 #[test]
 fn a_protected_disk_is_read_only() {
     let served = Served::with(memory(), |namespace| namespace.write_protected = true);

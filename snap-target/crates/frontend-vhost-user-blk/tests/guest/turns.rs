@@ -6,11 +6,12 @@ use std::sync::Arc;
 use frontend_vhost_user_blk::{Device, Disk};
 use reactor::Wait;
 
-use super::monitor::{DATA, Guest, Monitor, RING_BYTES, longs, words};
+use super::monitor::{DATA, F_ALL, GUEST, Guest, Monitor, Places, RING_BYTES, longs, words};
 use super::served::{Reactor, memory, namespace_of, socket_path};
 
 const IN: u32 = 0;
 const PIECE: u32 = 1 << 20;
+const F_INDIRECT_DESC: u64 = 1 << 28;
 /// All requests read the same into the same place.
 const HEADER: usize = DATA;
 const STATUS: usize = DATA + 0x1000;
@@ -27,6 +28,11 @@ struct Stepped {
 impl Stepped {
     /// A device with so many queues, all on one reactor.
     fn new(queues: u32) -> Self {
+        Self::of_rings(queues, None)
+    }
+
+    /// The same; the first queue's ring has other places, and indirect descriptors.
+    fn of_rings(queues: u32, first: Option<Places>) -> Self {
         let namespace = namespace_of(&memory());
         let disk = Disk::of(&namespace);
         let (mut reactor, door) = Reactor::new(Arc::new(namespace));
@@ -44,7 +50,12 @@ impl Stepped {
                 let mut monitor = Monitor::connect(&path);
                 monitor.negotiate();
                 monitor.share_file(file.as_fd(), bytes);
-                for queue in 0..queues {
+                if let Some(places) = first {
+                    let features = F_ALL | F_INDIRECT_DESC;
+                    monitor.order(2, &longs(&[features]), &[]);
+                    monitor.start_ring(0, &places, 0);
+                }
+                for queue in u32::from(first.is_some())..queues {
                     monitor.start_queue(queue, queue as usize * RING_BYTES, 0);
                 }
                 monitor
@@ -131,4 +142,34 @@ fn a_long_request_is_done_over_several_turns() {
     stepped.ask(1, 2, PIECE);
     let steps = stepped.steps(&[1, 2]);
     assert_eq!(steps, [[0, 1], [1, 2]]);
+}
+
+/// Small requests, of which a turn has time for many: others wait for so many and no more.
+#[test]
+fn a_turn_takes_sixty_four_chains_of_a_queue() {
+    const TABLE: usize = 0x3000;
+    let places = Places {
+        size: 256,
+        table: 0,
+        driver: 0x1000,
+        device: 0x2000,
+    };
+    let mut stepped = Stepped::of_rings(1, Some(places));
+    let ram = &stepped.rings[0].ram;
+    let descriptor = |at: usize, to: usize, bytes: u32, flags: u16, next: u16| {
+        ram.store64(at, GUEST + to as u64);
+        ram.store32(at + 8, bytes);
+        ram.store16(at + 12, flags);
+        ram.store16(at + 14, next);
+    };
+    // One table for all: NEXT is 1, WRITE 2, INDIRECT 4.
+    descriptor(TABLE, HEADER, 16, 1, 1);
+    descriptor(TABLE + 16, INTO, 4096, 1 | 2, 2);
+    descriptor(TABLE + 32, STATUS, 1, 2, 0);
+    for chain in 0..130_u16 {
+        descriptor(16 * usize::from(chain), TABLE, 48, 4, 0);
+        ram.store16(places.driver + 4 + 2 * usize::from(chain), chain);
+    }
+    ram.store16(places.driver + 2, 130);
+    assert_eq!(stepped.steps(&[130]), [[64], [128], [130]]);
 }
