@@ -299,8 +299,13 @@ impl IoQueue {
         match parsed {
             Ok(IoCommand::Read(range)) => {
                 self.waiting_reads.push_back((slot, range));
+                // One that writes into the host's memory begins when the command behind it is known. Over a wire each is answered before the next is taken, so that a host is
+                // held up by the answers that it leaves there.
+                if !matches!(self.link.transfer(slot), Transfer::InMemory) {
+                    self.begin_reads(key, engine);
+                }
             }
-            Ok(IoCommand::Write(range)) if self.lent_segments_max(&range, engine) > 0 => {
+            Ok(IoCommand::Write(range)) if self.may_be_lent(slot, &range, engine) => {
                 self.lent_writes.push_back((slot, range));
             }
             Ok(IoCommand::Write(range)) => self.take_data(slot, range.bytes, engine),

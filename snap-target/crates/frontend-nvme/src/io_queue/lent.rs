@@ -2,7 +2,7 @@
 
 use namespace::{Engine, NamespaceKey};
 use nvme::controller::{BlockRange, IoCommand};
-use nvme::queue::Slot;
+use nvme::queue::{Slot, Transfer};
 
 use super::IoQueue;
 use crate::table::Key;
@@ -25,8 +25,14 @@ impl IoQueue {
         }
     }
 
+    /// Whether a write's data lie in the host's memory, for a store that may read them there. What came with its command needs a buffer before the next event.
+    pub(super) fn may_be_lent(&self, slot: Slot, range: &BlockRange, engine: &Engine) -> bool {
+        matches!(self.link.transfer(slot), Transfer::InMemory)
+            && self.lent_segments_max(range, engine) > 0
+    }
+
     /// How many segments a write's data may have for that; 0 where its store does not.
-    pub(super) fn lent_segments_max(&self, range: &BlockRange, engine: &Engine) -> usize {
+    fn lent_segments_max(&self, range: &BlockRange, engine: &Engine) -> usize {
         let info = self.namespaces.get(range.nsid);
         info.map_or(0, |info| {
             engine.lent_segments_max(NamespaceKey::from_bits(info.handle))
