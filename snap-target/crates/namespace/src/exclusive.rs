@@ -3,7 +3,7 @@
 //! The handshake is Dekker's: a writer announces itself in its reactor's counter, then looks at the gate; the exclusive operation closes the gate,
 //! then looks at the counters. Both in sequentially consistent order, so at least one sees the other. Nobody spins: a write that finds the gate
 //! closed, and an exclusive operation that finds a write under way, are parked, and whoever leaves wakes them. A plain write pays two additions to
-//! a counter that no other reactor touches.
+//! a counter that no other reactor touches; all writes of a turn that a store carries out at once pay them together (`engine::now`).
 //!
 //! Nobody is passed by for ever: exclusive operations have their turns in the order in which they came, and before the next one all writes pass that
 //! the last one has kept out.
