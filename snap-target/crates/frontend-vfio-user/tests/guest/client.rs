@@ -165,12 +165,15 @@ impl Client {
         let mut header = [0; 16];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let first = recvmsg(
-            self.socket.as_fd(),
-            &mut [IoSliceMut::new(&mut header)],
-            &mut ancillary,
-            RecvFlags::CMSG_CLOEXEC,
-        );
+        // libFuzzer's clock is a signal.
+        let first = rustix::io::retry_on_intr(|| {
+            recvmsg(
+                self.socket.as_fd(),
+                &mut [IoSliceMut::new(&mut header)],
+                &mut ancillary,
+                RecvFlags::CMSG_CLOEXEC,
+            )
+        });
         let first = first?.bytes;
         if first == 0 {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
