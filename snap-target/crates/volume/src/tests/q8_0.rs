@@ -80,7 +80,7 @@ fn a_number_without_a_scale_leaves_no_volume_and_is_named_with_its_place() {
     let refused = writer
         .add_stream(&spec("q8_0", F32), &mut &source[..], &mut |_| {})
         .unwrap_err();
-    let why = "element 200001 (byte 800004) is inf, for which q8_0 has no scale: it takes finite numbers below 8,321,040; store it as it is, or as bf16";
+    let why = "element 200001 (byte 800004) is inf, for which q8_0 has no scale: it takes finite numbers below 8,321,040; store it as it is, or f32 as bf16";
     assert_eq!(refused.to_string(), why);
 }
 

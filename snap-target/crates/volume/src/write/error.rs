@@ -153,11 +153,11 @@ fn describe_encode(element: u64, byte: u64, error: &TransformError) -> String {
             transforms::no_id(*value, *end)
         ),
         TransformError::Unscalable { bits, .. } => format!(
-            "element {element} (byte {byte}) is {}, for which q8_0 has no scale: it takes finite numbers below 8,321,040; store it as it is, or as bf16",
+            "element {element} (byte {byte}) is {}, for which q8_0 has no scale: it takes finite numbers below 8,321,040; store it as it is, or f32 as bf16",
             f32::from_bits(*bits)
         ),
         TransformError::NotFinite { bits, .. } => format!(
-            "element {element} (byte {byte}) is {}, for which int8 has no scale: it takes finite numbers; store it as it is, or as bf16",
+            "element {element} (byte {byte}) is {}, for which int8 has no scale: it takes finite numbers; store it as it is, or f32 as bf16",
             f32::from_bits(*bits)
         ),
         TransformError::BeyondScale { bits, .. } => format!(
