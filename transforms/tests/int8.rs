@@ -144,7 +144,7 @@ fn rows_that_have_no_scales_are_refused_with_their_place() {
     let chain = Chain::parse("int8:4", F32).unwrap();
     for bad in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN] {
         for at in 0..9 {
-            let mut numbers = [1.0; 9];
+            let mut numbers = [-1.0; 9];
             numbers[at] = bad;
             let found = RowMaxima::new(&chain).unwrap().add(&bytes(numbers));
             let expected = TransformError::NotFinite {
@@ -154,6 +154,12 @@ fn rows_that_have_no_scales_are_refused_with_their_place() {
             assert_eq!(found, Err(expected));
         }
     }
+    let partial = RowMaxima::new(&chain).unwrap().add(&[0; 7]);
+    let expected = TransformError::PartialElement {
+        bytes: 7,
+        element: F32,
+    };
+    assert_eq!(partial, Err(expected));
     let scales = |count: usize| {
         let mut maxima = RowMaxima::new(&chain).unwrap();
         maxima.add(&bytes(vec![1.0; count])).unwrap();
@@ -194,6 +200,20 @@ fn rows_that_have_no_scales_are_refused_with_their_place() {
     assert!(matches!(bare, Err(TransformError::TableNeeded { .. })));
     let bare = Decoder::new(&chain, &ViewChain::identity(), None);
     assert!(matches!(bare, Err(TransformError::TableNeeded { .. })));
+}
+
+#[test]
+fn rows_are_as_many_as_a_blob_of_scales_may_have() {
+    const PART: usize = 1 << 16;
+    let chain = Chain::parse("int8:1", Bf16).unwrap();
+    let mut maxima = RowMaxima::new(&chain).unwrap();
+    let part = vec![0; 2 * PART];
+    for _ in 0..ROWS_MAX / PART {
+        maxima.add(&part).unwrap();
+    }
+    let one_more = maxima.add(&part[..2]).unwrap_err().to_string();
+    let why = "more than 16777216 rows: use q8_0, or longer rows";
+    assert!(one_more.contains(why), "{one_more}");
 }
 
 proptest! {

@@ -96,6 +96,9 @@ fn a_scale_is_that_of_a_127th_of_the_largest_or_zero() {
     let below = 127.0 * 2f32.powi(-129);
     assert!(scalar::scale_of(below) == 0.0 && scalar::fits(below.to_bits(), 0.0));
     assert!(!scalar::fits(smallest.to_bits(), 0.0));
+    // 127.5 is a tie, and 128 the even side of it.
+    let tie = 127.5f32.to_bits();
+    assert!(scalar::fits(tie - 1, 1.0) && !scalar::fits(tie, 1.0));
     for bits in [0x7F80_0000, 0x7FC0_0000, 0x7F80_0001] {
         assert!(!scalar::fits(bits, 0.0) && !scalar::fits(bits, f32::MAX));
     }
