@@ -41,7 +41,7 @@ pub(crate) struct Symbol {
 /// one highest: bytes are decoded from the last to the first, so that an entry is stored as it is and shifts the stream as it is.
 pub(crate) struct Table {
     /// At `2^r + v`: the symbols that lie whole in the `r` bits `v`. The last half is what is looked up in; each part is made from those
-    /// before it.
+    /// before it, and is only there where a later one is made from it.
     levels: [u64; 2 << CODE_BITS_MAX],
     /// The bits of each symbol's code.
     bits: [u8; 256],
@@ -91,13 +91,27 @@ impl Table {
     }
 }
 
-/// Makes the levels, from the one of no bits on.
+/// The levels that the last one is made from, and that one, as bits: behind a symbol come the bits that it leaves.
+fn needed(code: &[Symbol]) -> u32 {
+    let lengths = code.iter().fold(0, |all, it| all | 1u32 << it.bits);
+    let mut needed = 1 << CODE_BITS_MAX;
+    for level in (1..=CODE_BITS_MAX).rev() {
+        if needed >> level & 1 == 1 {
+            let left = (1..=level).filter(|bits| lengths >> bits & 1 == 1);
+            needed |= left.fold(0, |all, bits| all | 1 << (level - bits));
+        }
+    }
+    needed
+}
+
+/// Makes the levels that are needed, from the one of no bits on.
 #[inline(always)]
 fn fill(table: &mut Table, code: &[Symbol]) {
     // Only codes of a single bit can fill an entry before its bits are used up.
     let overflows = CODE_BITS_MAX as usize / usize::from(code[0].bits) > SYMBOLS_MAX;
     table.levels[1] = 0;
-    for bits in 1..=CODE_BITS_MAX {
+    let needed = needed(code);
+    for bits in (1..=CODE_BITS_MAX).filter(|bits| needed >> bits & 1 == 1) {
         let (shorter, level) = table.levels.split_at_mut(1 << bits);
         let mut level = &mut level[..1 << bits];
         for it in code.iter().take_while(|it| u32::from(it.bits) <= bits) {
@@ -274,10 +288,17 @@ fn rest(table: &Table, bytes: &[u8], at: &mut At, run: &mut [u8]) {
         let wanted = at.left.min(PART);
         let mut from = part.len();
         while part.len() - from < wanted {
-            let entry = lookups[(peek(bytes, at.bit) >> (64 - CODE_BITS_MAX)) as usize];
-            part[from - 8..from].copy_from_slice(&entry.to_le_bytes());
-            from -= number(entry);
-            at.bit += (entry & 63) as usize;
+            let mut word = peek(bytes, at.bit);
+            for _ in 0..LOOKUPS {
+                let entry = lookups[(word >> (64 - CODE_BITS_MAX)) as usize];
+                part[from - 8..from].copy_from_slice(&entry.to_le_bytes());
+                from -= number(entry);
+                at.bit += (entry & 63) as usize;
+                word <<= entry & 63;
+                if part.len() - from >= wanted {
+                    break;
+                }
+            }
         }
         let (more, wanted) = part[from..].split_at(part.len() - from - wanted);
         for symbol in more {
@@ -288,7 +309,7 @@ fn rest(table: &Table, bytes: &[u8], at: &mut At, run: &mut [u8]) {
     }
 }
 
-/// At least the next 56 bits; behind the end are zeros.
+/// At least the next 57 bits, those of [`LOOKUPS`]; behind the end are zeros.
 fn peek(bytes: &[u8], bit: usize) -> u64 {
     let start = (bit / 8).min(bytes.len());
     let mut word = [0; 8];

@@ -49,6 +49,8 @@ mod neon_dense;
 #[cfg(target_arch = "aarch64")]
 mod neon_q8;
 #[cfg(target_arch = "aarch64")]
+mod neon_rotated;
+#[cfg(target_arch = "aarch64")]
 mod neon_rows;
 pub(crate) mod pack;
 pub(crate) mod place;

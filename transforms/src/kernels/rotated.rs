@@ -4,6 +4,8 @@
 use crate::kernels::Isa;
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::avx512_transpose;
+#[cfg(target_arch = "aarch64")]
+use crate::kernels::neon_rotated;
 
 /// The widest element.
 pub(crate) const PLANES_MAX: usize = 8;
@@ -34,8 +36,7 @@ pub(crate) fn join(isa: Isa, planes: &[&[u8]], dst: &mut [u8]) {
         Isa::Avx2 => unsafe { avx2::join(planes, dst) },
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => {
-            let elements = dst.len() / planes.len();
-            assert!(planes.iter().all(|plane| plane.len() == elements));
+            check_lengths(planes, dst);
             // SAFETY: as above; the lengths were compared.
             let done = unsafe {
                 match planes.len() {
@@ -44,17 +45,43 @@ pub(crate) fn join(isa: Isa, planes: &[&[u8]], dst: &mut [u8]) {
                     _ => avx512_transpose::join_planes::<8, true>(exactly(planes), dst),
                 }
             };
-            let mut rest = [&[][..]; PLANES_MAX];
-            for (rest, plane) in rest.iter_mut().zip(planes) {
-                *rest = &plane[done..];
-            }
-            join_any(&rest[..planes.len()], &mut dst[done * planes.len()..]);
+            join_from(done, planes, dst);
+        }
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => {
+            check_lengths(planes, dst);
+            // SAFETY: the lengths were compared.
+            let done = unsafe {
+                match planes.len() {
+                    2 => neon_rotated::join::<2>(exactly(planes), dst),
+                    4 => neon_rotated::join::<4>(exactly(planes), dst),
+                    _ => neon_rotated::join::<8>(exactly(planes), dst),
+                }
+            };
+            join_from(done, planes, dst);
         }
         _ => join_any(planes, dst),
     }
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+fn check_lengths(planes: &[&[u8]], dst: &[u8]) {
+    let elements = dst.len() / planes.len();
+    assert!(planes.iter().all(|plane| plane.len() == elements));
+    assert_eq!(elements * planes.len(), dst.len());
+}
+
+/// Joins what is behind the elements that vectors did.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+fn join_from(done: usize, planes: &[&[u8]], dst: &mut [u8]) {
+    let mut rest = [&[][..]; PLANES_MAX];
+    for (rest, plane) in rest.iter_mut().zip(planes) {
+        *rest = &plane[done..];
+    }
+    join_any(&rest[..planes.len()], &mut dst[done * planes.len()..]);
+}
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 fn exactly<'a, const W: usize>(planes: &[&'a [u8]]) -> [&'a [u8]; W] {
     planes.try_into().expect("2, 4 or 8 planes")
 }
