@@ -62,8 +62,6 @@ pub(crate) struct Queue {
     parts: Parts,
     slots: Vec<Slot>,
     free: Vec<u16>,
-    /// The request that was taken last, while [`Queue::serve`] looks for the one behind it.
-    taken: Option<u16>,
     /// Requests with pieces that have not been begun, the longest waiting first: they found no memory, or as many as may be are under way.
     waiting: VecDeque<u16>,
     /// When the timer comes by which the first of them fails.
@@ -131,7 +129,6 @@ impl Queue {
             parts: Parts::default(),
             slots: (0..size).map(|_| Slot::free()).collect(),
             free: (0..size).rev().collect(),
-            taken: None,
             waiting: VecDeque::new(),
             starved_until: None,
             held,
@@ -309,15 +306,8 @@ impl Queue {
             && (is_resumed || !self.arrived.is_empty() || !self.waiting.is_empty())
     }
 
-    /// Takes chains, as many as the turn has room for. Each begins when the one behind it is known, so that its bytes are on their way into the cache meanwhile.
+    /// Takes chains, as many as the turn has room for.
     fn serve(&mut self, engine: &mut Engine) {
-        self.take_chains(engine);
-        if let Some(last) = self.taken.take() {
-            self.begin_slot(last, engine);
-        }
-    }
-
-    fn take_chains(&mut self, engine: &mut Engine) {
         let mut has_taken = false;
         self.is_behind = false;
         while self.turn.has_chains() {
@@ -419,10 +409,7 @@ impl Queue {
         };
         let data = self.guest.view(pieces, way).map_err(|_| Status::IoError)?;
         let index = self.take_slot(head, request, data)?;
-        self.expect(index, engine);
-        if let Some(before) = self.taken.replace(index) {
-            self.begin_slot(before, engine);
-        }
+        self.begin_slot(index, engine);
         Ok(())
     }
 

@@ -278,19 +278,6 @@ impl Queue {
         }
     }
 
-    /// A request is about to be begun: a store in memory has its first bytes fetched.
-    pub(super) fn expect(&self, index: u16, engine: &Engine) {
-        let slot = self.slots.get(usize::from(index));
-        if let Some(slot) = slot
-            && let Request::Read { lba, .. } | Request::Write { lba, .. } = &slot.request
-        {
-            let offset = lba.saturating_mul(self.disk.block_bytes.into());
-            let bytes = u32::try_from(slot.data.len()).unwrap_or(u32::MAX);
-            let is_change = matches!(slot.request, Request::Write { .. });
-            engine.expect(self.disk.key, offset, bytes, is_change);
-        }
-    }
-
     /// Hands a piece of a request to the engine; false where there is no memory for it.
     fn submit(&mut self, id: PieceId, engine: &mut Engine) -> bool {
         let Some((slot, piece)) = self.piece(id) else {
