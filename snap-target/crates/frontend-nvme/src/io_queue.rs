@@ -69,7 +69,7 @@ pub(crate) struct IoQueue {
     halves: Halves,
     /// Requests that the engine has.
     in_flight: usize,
-    /// Reads that were not begun: the host has not taken enough of the answers before them.
+    /// Reads that were not begun: the command behind them is not known yet, or the host has not taken enough of the answers before them.
     waiting_reads: VecDeque<(Slot, BlockRange)>,
     /// Writes of this turn whose store reads their data where the host has them.
     lent_writes: VecDeque<(Slot, BlockRange)>,

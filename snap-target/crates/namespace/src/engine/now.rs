@@ -119,10 +119,10 @@ impl Engine {
         match store.carry_out(op, buf) {
             None => Carried::No,
             Some(Ok(got)) if got as usize == buf.len() => Carried::Out,
-            Some(result) => {
-                let error = moved(attached.shared.nsid, buf.len(), result).err();
-                error.map_or(Carried::Out, |error| Carried::Failed(Box::new(error)))
-            }
+            Some(result) => match moved(attached.shared.nsid, buf.len(), result) {
+                Ok(()) => Carried::Out,
+                Err(error) => Carried::Failed(Box::new(error)),
+            },
         }
     }
 
