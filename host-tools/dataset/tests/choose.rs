@@ -300,6 +300,41 @@ fn real_data_get_the_best_chain_under_the_rule() {
 }
 
 /// Every file of every format: what is chosen gives it back, also where the group is of many.
+/// What is chosen by ratio for samples makes them fetch the least that any candidate does, in small frames and large ones, within what its work to read and
+/// to pack may weigh.
+#[test]
+fn by_ratio_samples_fetch_the_least() {
+    let sample_bytes = 8 << 10;
+    let of_frame = |frame_bytes| {
+        let wish = Wish {
+            prefer: Prefer::Ratio,
+            access: Access::Random { sample_bytes },
+            frame_bytes,
+        };
+        let file = [fixtures("data/o200k-u32.bin")];
+        Chosen::of(&file, &[("*", ElementType::U32)], &wish)
+    };
+    // The table of ranks counts as stored, and much in so small a file.
+    let fetched = |trial: &choose::Trial| {
+        let table = trial.touched_bytes(sample_bytes) * trial.table_bytes;
+        trial.fetched_bytes(sample_bytes) + table / trial.source_bytes
+    };
+    let least = [4 << 10, 64 << 10].map(|frame_bytes| {
+        let framed = of_frame(Some(frame_bytes));
+        let trials = framed.choices.groups[0].trials.iter();
+        trials.map(fetched).min().unwrap()
+    });
+    let least = least.into_iter().min().unwrap();
+    let free = of_frame(None);
+    let chosen = free.choices.groups[0].chosen().unwrap();
+    let (chain, frame_bytes) = (&chosen.chain, chosen.frame_bytes);
+    let found = fetched(chosen);
+    assert!(
+        (least..=least * 102 / 100).contains(&found),
+        "{chain} in {frame_bytes}: {found}, {least} is possible"
+    );
+}
+
 #[test]
 fn files_of_every_format_come_back() {
     let chosen = Chosen::of(&[fixtures("formats")], &[], &Wish::default());

@@ -5,9 +5,10 @@
 //! * the cost of undoing the block steps, that of the tables of each frame included, and a 64th of the cost of doing them ([`cost`]).
 //!
 //! So lz4 has to save 14 % of the bytes that go into it to be chosen by `balanced`, zstd 45 %; by `speed` 41 %, and zstd never. Where
-//! samples are read at random, what counts is what a sample makes a reader fetch and decode: whole frames; but not for `ratio`.
+//! samples are read at random, what counts is what a sample makes a reader fetch and decode: whole frames.
 //!
-//! **Frame.** The smallest whose ratio is within 15 % of the best for random reads, 5 % for sequential ones.
+//! **Frame.** The smallest whose ratio is within 15 % of the best for random reads, 5 % for sequential ones; for random reads and `ratio` the one of which
+//! a sample fetches the fewest bytes.
 
 use super::cost;
 use super::trial::Trial;
@@ -93,12 +94,19 @@ pub fn ladder(wish: &Wish) -> Vec<u64> {
     }
 }
 
-/// Which of the frames, the smallest first, given what the same bytes are stored in by each.
+/// Which of the frames, the smallest first, given what the same bytes, elements of `element_bytes`, are stored in by each.
 #[must_use]
-pub fn frame(stored: &[(u64, u64)], access: Access) -> Option<usize> {
-    let keep = match access {
-        Access::Sequential => SEQUENTIAL_KEEP,
-        Access::Random { .. } => RANDOM_KEEP,
+pub fn frame(stored: &[(u64, u64)], element_bytes: u64, wish: &Wish) -> Option<usize> {
+    let keep = match (wish.access, wish.prefer) {
+        (Access::Sequential, _) => SEQUENTIAL_KEEP,
+        (Access::Random { .. }, Prefer::Balanced | Prefer::Speed) => RANDOM_KEEP,
+        (Access::Random { sample_bytes }, Prefer::Ratio) => {
+            let fetched = |(frame_bytes, bytes): &(u64, u64)| {
+                let touched = touched_by_frames(sample_bytes, *frame_bytes, element_bytes);
+                u128::from(touched) * u128::from(*bytes)
+            };
+            return (0..stored.len()).min_by_key(|index| stored.get(*index).map(fetched));
+        }
     };
     let best = stored.iter().map(|(_, bytes)| *bytes).min()?;
     let is_near = |bytes: u64| u128::from(bytes) * u128::from(keep) <= u128::from(best) * 100;
@@ -113,9 +121,9 @@ pub fn sort(trials: &mut [Trial], wish: &Wish) {
 /// What reading one of its bytes costs by the rule, in hundredths of copying it, without that copy: the smaller, the better.
 #[must_use]
 pub fn hundredths(trial: &Trial, wish: &Wish) -> u64 {
-    let asked = match asked(wish) {
-        Some(sample_bytes) => sample_bytes.max(1),
-        None => 1,
+    let asked = match wish.access {
+        Access::Random { sample_bytes } => sample_bytes.max(1),
+        Access::Sequential => 1,
     };
     let unit = u128::from(trial.source_bytes)
         * u128::from(asked)
@@ -125,12 +133,9 @@ pub fn hundredths(trial: &Trial, wish: &Wish) -> u64 {
     u64::try_from(hundredths).unwrap_or(u64::MAX)
 }
 
-/// Bytes of a sample, where whole frames count for each.
-fn asked(wish: &Wish) -> Option<u64> {
-    match (wish.access, wish.prefer) {
-        (Access::Random { sample_bytes }, Prefer::Balanced | Prefer::Speed) => Some(sample_bytes),
-        _ => None,
-    }
+/// Source bytes of all frames that a sample touches, on average over every element that it can begin at.
+fn touched_by_frames(sample_bytes: u64, frame_bytes: u64, element_bytes: u64) -> u64 {
+    sample_bytes.saturating_add(frame_bytes.saturating_sub(element_bytes))
 }
 
 /// What a trial is worth: the smaller, the better. Comparable among trials of one sample.
@@ -138,9 +143,9 @@ fn score(trial: &Trial, wish: &Wish) -> u128 {
     let chain = &trial.chain;
     let (source_bits, packed_bits) = (chain.source().bits(), chain.packed_bits());
     let cost = cost::of_chain(chain);
-    let (touched, asked) = match asked(wish) {
-        Some(sample_bytes) => (trial.touched_bytes(sample_bytes), sample_bytes.max(1)),
-        None => (1, 1),
+    let (touched, asked) = match wish.access {
+        Access::Random { sample_bytes } => (trial.touched_bytes(sample_bytes), sample_bytes.max(1)),
+        Access::Sequential => (1, 1),
     };
     let reads = u128::from(cost::READS_PER_PACK);
     let source_bytes = u128::from(trial.source_bytes);
@@ -178,7 +183,7 @@ impl Trial {
     pub fn touched_bytes(&self, sample_bytes: u64) -> u64 {
         let element_bytes = self.chain.source().bytes() as u64;
         if self.chain.is_framed() {
-            sample_bytes + self.frame_bytes.saturating_sub(element_bytes)
+            touched_by_frames(sample_bytes, self.frame_bytes, element_bytes)
         } else {
             sample_bytes
         }
@@ -305,7 +310,7 @@ mod tests {
             "u16+zstd:3"
         );
         assert_eq!(best(&trials, Prefer::Balanced, small), "u16");
-        assert_eq!(best(&trials, Prefer::Ratio, small), "u16+zstd:3");
+        assert_eq!(best(&trials, Prefer::Ratio, small), "u16");
         let framed = trial("u16+zstd:3", 250_000);
         assert_eq!(framed.touched_bytes(4096), 4096 + 65_536 - 4);
         assert_eq!(framed.fetched_bytes(4096), (4096 + 65_536 - 4) / 4 + 4095);
@@ -329,16 +334,43 @@ mod tests {
 
     #[test]
     fn the_frame_is_the_smallest_near_the_best() {
+        let of = |stored: &[(u64, u64)], access| {
+            let wish = Wish {
+                access,
+                ..Wish::default()
+            };
+            frame(stored, 4, &wish)
+        };
         let stored = [(4, 118), (8, 117), (16, 100), (32, 99)];
         let random = Access::Random { sample_bytes: 1 };
         // 99 / 0.85 = 116.47
-        assert_eq!(frame(&stored, random), Some(2));
-        assert_eq!(frame(&[(4, 116), (8, 99)], random), Some(0));
-        assert_eq!(frame(&[(4, 117), (8, 99)], random), Some(1));
+        assert_eq!(of(&stored, random), Some(2));
+        assert_eq!(of(&[(4, 116), (8, 99)], random), Some(0));
+        assert_eq!(of(&[(4, 117), (8, 99)], random), Some(1));
         // 99 / 0.95 = 104.2
-        assert_eq!(frame(&[(4, 104), (8, 99)], Access::Sequential), Some(0));
-        assert_eq!(frame(&[(4, 105), (8, 99)], Access::Sequential), Some(1));
-        assert_eq!(frame(&[], random), None);
-        assert_eq!(frame(&[(4, 0), (8, 0)], random), Some(0));
+        assert_eq!(of(&[(4, 104), (8, 99)], Access::Sequential), Some(0));
+        assert_eq!(of(&[(4, 105), (8, 99)], Access::Sequential), Some(1));
+        assert_eq!(of(&[], random), None);
+        assert_eq!(of(&[(4, 0), (8, 0)], random), Some(0));
+    }
+
+    /// Of a small sample the next larger frame has to save what it makes longer; of a large one nearly nothing.
+    #[test]
+    fn by_ratio_the_frame_is_that_of_which_a_sample_fetches_least() {
+        let stored = [(4 << 10, 300), (8 << 10, 250), (16 << 10, 240)];
+        let of = |sample_bytes| {
+            let wish = Wish {
+                prefer: Prefer::Ratio,
+                access: Access::Random { sample_bytes },
+                frame_bytes: None,
+            };
+            frame(&stored, 4, &wish)
+        };
+        // (SIZE + 4,092) 300 < (SIZE + 8,188) 250 below 16,388, and (SIZE + 8,188) 250 < (SIZE + 16,380) 240 below 188,420.
+        assert_eq!(of(16_384), Some(0));
+        assert_eq!(of(16_388), Some(0));
+        assert_eq!(of(16_392), Some(1));
+        assert_eq!(of(188_416), Some(1));
+        assert_eq!(of(188_424), Some(2));
     }
 }

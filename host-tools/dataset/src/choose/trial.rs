@@ -96,7 +96,9 @@ pub(super) fn run(
         .iter()
         .map(|(frame_bytes, stored)| (*frame_bytes, stored.bytes.len() as u64))
         .collect();
-    let best = rule::frame(&lengths, wish.access).and_then(|index| made.into_iter().nth(index));
+    let element_bytes = chain.source().bytes() as u64;
+    let best = rule::frame(&lengths, element_bytes, wish);
+    let best = best.and_then(|index| made.into_iter().nth(index));
     let (frame_bytes, stored) = best.unwrap_or_default();
     let source_bytes = sample.iter().map(|piece| piece.len() as u64).sum();
     let table_bytes = u128::from(whole.table_bytes(chain, source_bytes));

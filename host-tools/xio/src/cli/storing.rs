@@ -58,8 +58,8 @@ that the exact range of the values allows, times nothing, lz4, lz4hc:9 and zstd,
                        copy; for each frame the tables of zstd, 30,000, and of floatsplit
   work to pack them    a 64th of it: floatsplit 8, rank 10, lz4 20, zstd:3 40, lz4hc:9 and zstd:9 160
 so lz4 has to save 14 % of what goes into it, and zstd 45 % (balanced). The frame is the smallest, of 64 to 256 KiB, whose ratio is within 5 % of the
-best; with --access random:SIZE, of 4 to 64 KiB, within 15 %, and whole frames count for each sample (not with ratio). No stopwatch decides: the same
-input gives the same chains everywhere. What does not shrink stays as it is.";
+best; with --access random:SIZE, of 4 to 64 KiB, within 15 %, and whole frames count for each sample: with ratio the frame is that of which a sample
+fetches the fewest bytes. No stopwatch decides: the same input gives the same chains everywhere. What does not shrink stays as it is.";
 
 /// What matters more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
