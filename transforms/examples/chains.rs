@@ -3,8 +3,8 @@
 //! `cargo run --release -p transforms --example chains -- values.bin u32 65536 u16 u16+zstd:3 rank+lz4`
 //!
 //! The file is cut into frames of so many source bytes, and each is encoded and decoded by itself; chains without frames are cut in the same way.
-//! Members: `stored_bytes` of all frames, `table_bytes` of a rank table beside them, and the best of some rounds in GB (10^9) of source bytes a second:
-//! `encode`, `decode`, and `memcpy` of the same frames, by turns with decoding.
+//! Members: `frames`, the stored bytes of each, and `stored_bytes` of all of them, `table_bytes` of a rank table beside them, and the best of some rounds
+//! in GB (10^9) of source bytes a second: `encode`, `decode`, and `memcpy` of the same frames, by turns with decoding.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -41,9 +41,10 @@ fn main() -> Result<(), Failed> {
         }
         let measured = measure(&chain, &source, frame_bytes)?;
         println!(
-            r#"{{"chain": "{chain}", "source_bytes": {}, "stored_bytes": {}, "table_bytes": {table_bytes}, "framed": {}, "lossy": {}, "encode": {:.3}, "decode": {:.3}, "memcpy": {:.3}}}"#,
+            r#"{{"chain": "{chain}", "source_bytes": {}, "stored_bytes": {}, "frames": {:?}, "table_bytes": {table_bytes}, "framed": {}, "lossy": {}, "encode": {:.3}, "decode": {:.3}, "memcpy": {:.3}}}"#,
             source.len(),
-            measured.stored_bytes,
+            measured.frames.iter().sum::<usize>(),
+            measured.frames,
             chain.is_framed(),
             chain.contract().is_lossy(),
             measured.encode,
@@ -55,7 +56,8 @@ fn main() -> Result<(), Failed> {
 }
 
 struct Measured {
-    stored_bytes: usize,
+    /// Stored bytes of each.
+    frames: Vec<usize>,
     encode: f64,
     decode: f64,
     memcpy: f64,
@@ -115,7 +117,7 @@ fn measure(chain: &Chain, source: &[u8], frame_bytes: usize) -> Result<Measured,
     #[allow(clippy::cast_precision_loss)] // megabytes
     let rate = |seconds: f64| source.len() as f64 / seconds / 1e9;
     Ok(Measured {
-        stored_bytes: frames.iter().map(|(_, it)| it.stored_bytes).sum(),
+        frames: frames.iter().map(|(_, it)| it.stored_bytes).collect(),
         encode: rate(encode),
         decode: rate(decode),
         memcpy: rate(memcpy),
