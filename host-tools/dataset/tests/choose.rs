@@ -299,7 +299,6 @@ fn real_data_get_the_best_chain_under_the_rule() {
     }
 }
 
-/// Every file of every format: what is chosen gives it back, also where the group is of many.
 /// What is chosen by ratio for samples makes them fetch the least that any candidate does, in small frames and large ones, within what its work to read and
 /// to pack may weigh.
 #[test]
@@ -335,6 +334,7 @@ fn by_ratio_samples_fetch_the_least() {
     );
 }
 
+/// Every file of every format: what is chosen gives it back, also where the group is of many.
 #[test]
 fn files_of_every_format_come_back() {
     let chosen = Chosen::of(&[fixtures("formats")], &[], &Wish::default());
