@@ -8,16 +8,17 @@ import shlex
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from random import Random
 
+from lab.guest import GuestError
 from lab.network.faults import Corrupt, Cut, Delay, Drop
 from lab.network.frames import is_roce, is_tcp
 from lab.nvmet import LinuxSubsystem, add_ramdisks
 from lab.pair import Machine, Pair
 
-from .report import Report, expect, expect_that, wait_for
+from .report import Report, Unexpected, expect, expect_that, wait_for
 
 NQN = "nqn.2014-08.org.nvmexpress:xio-lab-pair"
 SERVICE = 4420
@@ -77,10 +78,21 @@ def running_server(machine: Machine, command: str, port: int) -> Iterator[None]:
         return f":{port}" in machine.do("rdma resource show cm_id | grep LISTEN || true")
 
     wait_for(f"{shlex.split(command)[0]} listens on port {port}", listens, LISTEN_SECONDS_MAX)
-    yield
-    wait_for("the server has ended", lambda: machine.run("[ -s /tmp/server.status ]").status == 0, LISTEN_SECONDS_MAX)
+    try:
+        yield
+    except (Unexpected, GuestError):
+        # Nothing of it is left to the next one. What went wrong first is what is told.
+        with suppress(Unexpected, GuestError):
+            _wait_for_end(machine)
+            machine.do("rm /tmp/server.status")
+        raise
+    _wait_for_end(machine)
     status, log = machine.do("cat /tmp/server.status /tmp/server.log; rm /tmp/server.status").split("\n", 1)
     expect(f"the server's exit status (it says: {log.strip()[-300:]})", status, "0")
+
+
+def _wait_for_end(machine: Machine) -> None:
+    wait_for("the server has ended", lambda: machine.run("[ -s /tmp/server.status ]").status == 0, LISTEN_SECONDS_MAX)
 
 
 @dataclass
