@@ -1,5 +1,7 @@
 //! Shares of other frontends on a reactor of the target's.
 
+use std::time::Instant;
+
 use frontend_nvme::{Lodger, lodger_token};
 use namespace::{Done, Engine};
 use reactor::{OwnerId, Ring};
@@ -37,8 +39,8 @@ impl Lodging {
 }
 
 impl Lodger for Lodging {
-    fn turn(&mut self, engine: &mut Engine) {
-        self.guests.turn(engine);
+    fn turn(&mut self, engine: &mut Engine, now: Instant) {
+        self.guests.turn(engine, now);
         self.locals.turn();
     }
 

@@ -208,7 +208,7 @@ impl Frontend {
         self.send_outbox();
         self.take_messages();
         if let Some(lodger) = &mut self.lodger {
-            lodger.turn(&mut self.engine);
+            lodger.turn(&mut self.engine, self.time.now());
         }
         while let Some(owner) = self.ring.next_ready() {
             self.ready(owner);
@@ -320,6 +320,8 @@ impl Frontend {
             if let Some(lodger) = &mut self.lodger {
                 lodger.answered(high, low, done);
             }
+            // It goes on with what the answer was for.
+            self.lodger_is_behind = true;
             return;
         }
         let (key, slot) = parts_of(done.token);

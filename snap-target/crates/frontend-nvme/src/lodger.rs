@@ -1,5 +1,7 @@
 //! Another frontend's share of a reactor: it does I/O on the same ring, and has requests at the same engine.
 
+use std::time::Instant;
+
 use namespace::{Done, Engine};
 use reactor::OwnerId;
 
@@ -8,8 +10,8 @@ const LODGERS: u64 = 0xFFFF << 16;
 
 /// What the reactor's loop calls. It has [`crate::LODGER_QUEUES_MAX`] owners at most, each with a timer and [`crate::LODGER_QUEUE_OPS_MAX`] operations. Requests of namespaces that are detached are waited for, whoever has them; so a lodger ends its own.
 pub trait Lodger {
-    /// After each turn of the ring, before all else.
-    fn turn(&mut self, engine: &mut Engine);
+    /// After each turn of the ring, before all else. `now` is when it began, or later.
+    fn turn(&mut self, engine: &mut Engine, now: Instant);
 
     /// Whether the owner is one of its own; it has then taken in what the ring has for it.
     fn ready(&mut self, owner: OwnerId, engine: &mut Engine) -> bool;

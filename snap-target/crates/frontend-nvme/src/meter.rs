@@ -48,6 +48,11 @@ impl TurnTime {
         self.ns.set(self.clock.now().as_nanos());
     }
 
+    /// The same as a moment.
+    pub(crate) fn now(&self) -> Instant {
+        self.instant(self.ns())
+    }
+
     fn instant(&self, ns: u64) -> Instant {
         self.clock.instant(Time::from_nanos(ns))
     }

@@ -1,12 +1,25 @@
-//! What a device has done, in exact numbers.
+//! What a device has done, in exact numbers: each queue counts for itself, since a count that several processors may change waits at each change until the
+//! bytes that were copied before it have left the processor.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::request::{Request, Status};
 
-/// Counted by queues, read by whoever asks.
+/// The counts of a device's queues, read by whoever asks.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct Counters(Mutex<Rows>);
+
+#[derive(Debug, Default)]
+struct Rows {
+    of_queues: Vec<Arc<Row>>,
+    /// Of queues that are gone.
+    of_others: DeviceIo,
+}
+
+/// A queue's counts, changed by its reactor alone.
+#[derive(Debug, Default)]
+struct Row {
     reads: AtomicU64,
     writes: AtomicU64,
     flushes: AtomicU64,
@@ -18,6 +31,13 @@ pub(crate) struct Counters {
     in_flight: AtomicU64,
     kicks: AtomicU64,
     calls: AtomicU64,
+}
+
+/// A queue's way to count. Dropped, its counts stay the device's.
+#[derive(Debug)]
+pub(crate) struct QueueCounters {
+    device: Arc<Counters>,
+    row: Arc<Row>,
 }
 
 /// What a device has done since it is there, whoever its monitors were.
@@ -48,13 +68,35 @@ pub struct DeviceIo {
 }
 
 impl Counters {
+    /// All queues that there were and are.
+    pub(crate) fn read(&self) -> DeviceIo {
+        let rows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let rows_now = rows.of_queues.iter().map(|row| row.read());
+        rows_now.fold(rows.of_others, DeviceIo::and)
+    }
+}
+
+impl QueueCounters {
+    pub(crate) fn of(device: Arc<Counters>) -> Self {
+        let row = Arc::<Row>::default();
+        let mut rows = device.0.lock().unwrap_or_else(PoisonError::into_inner);
+        rows.of_queues.push(row.clone());
+        drop(rows);
+        Self { device, row }
+    }
+
+    /// Whether they are this device's.
+    pub(crate) fn are_of(&self, device: &Arc<Counters>) -> bool {
+        Arc::ptr_eq(&self.device, device)
+    }
+
     pub(crate) fn began(&self) {
-        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        add(&self.row.in_flight, 1);
     }
 
     /// A request that began has ended; none: nobody was told.
     pub(crate) fn ended(&self, request: &Request, status: Option<Status>) {
-        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+        add(&self.row.in_flight, 1_u64.wrapping_neg());
         match status {
             None => {}
             Some(Status::Ok) => self.succeeded(request),
@@ -63,33 +105,50 @@ impl Counters {
     }
 
     pub(crate) fn succeeded(&self, request: &Request) {
+        let row = &*self.row;
         let (count, bytes) = match request {
-            Request::Read { bytes, .. } => (&self.reads, Some((&self.bytes_read, *bytes))),
-            Request::Write { bytes, .. } => (&self.writes, Some((&self.bytes_written, *bytes))),
-            Request::Flush => (&self.flushes, None),
-            Request::Discard { .. } => (&self.discards, None),
-            Request::WriteZeroes { .. } => (&self.write_zeroes, None),
+            Request::Read { bytes, .. } => (&row.reads, Some((&row.bytes_read, *bytes))),
+            Request::Write { bytes, .. } => (&row.writes, Some((&row.bytes_written, *bytes))),
+            Request::Flush => (&row.flushes, None),
+            Request::Discard { .. } => (&row.discards, None),
+            Request::WriteZeroes { .. } => (&row.write_zeroes, None),
             Request::GetId => return,
         };
-        count.fetch_add(1, Ordering::Relaxed);
+        add(count, 1);
         if let Some((sum, bytes)) = bytes {
-            sum.fetch_add(bytes.into(), Ordering::Relaxed);
+            add(sum, bytes.into());
         }
     }
 
     pub(crate) fn failed(&self) {
-        self.errors.fetch_add(1, Ordering::Relaxed);
+        add(&self.row.errors, 1);
     }
 
     pub(crate) fn kicked(&self) {
-        self.kicks.fetch_add(1, Ordering::Relaxed);
+        add(&self.row.kicks, 1);
     }
 
     pub(crate) fn called(&self) {
-        self.calls.fetch_add(1, Ordering::Relaxed);
+        add(&self.row.calls, 1);
     }
+}
 
-    pub(crate) fn read(&self) -> DeviceIo {
+impl Drop for QueueCounters {
+    fn drop(&mut self) {
+        let mut rows = self.device.0.lock().unwrap_or_else(PoisonError::into_inner);
+        rows.of_queues.retain(|row| !Arc::ptr_eq(row, &self.row));
+        rows.of_others = rows.of_others.and(self.row.read());
+    }
+}
+
+/// Changed by one thread alone.
+fn add(counter: &AtomicU64, count: u64) {
+    let now = counter.load(Ordering::Relaxed).wrapping_add(count);
+    counter.store(now, Ordering::Relaxed);
+}
+
+impl Row {
+    fn read(&self) -> DeviceIo {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         DeviceIo {
             reads: of(&self.reads),
@@ -103,6 +162,25 @@ impl Counters {
             in_flight: of(&self.in_flight),
             kicks: of(&self.kicks),
             calls: of(&self.calls),
+        }
+    }
+}
+
+impl DeviceIo {
+    /// Both together.
+    fn and(self, other: Self) -> Self {
+        Self {
+            reads: self.reads + other.reads,
+            writes: self.writes + other.writes,
+            flushes: self.flushes + other.flushes,
+            discards: self.discards + other.discards,
+            write_zeroes: self.write_zeroes + other.write_zeroes,
+            bytes_read: self.bytes_read + other.bytes_read,
+            bytes_written: self.bytes_written + other.bytes_written,
+            errors: self.errors + other.errors,
+            in_flight: self.in_flight + other.in_flight,
+            kicks: self.kicks + other.kicks,
+            calls: self.calls + other.calls,
         }
     }
 }

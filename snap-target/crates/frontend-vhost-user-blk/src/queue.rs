@@ -16,7 +16,7 @@ use reactor::buf::IoBuf;
 use reactor::{Fd, Owner, OwnerId, Ring as Reactor, peer_event};
 use virtio_ring::{Descriptor, Head, Layout, Position, Ring, RingError};
 
-use crate::counters::Counters;
+use crate::counters::{Counters, QueueCounters};
 use crate::disk::Disk;
 use crate::guest::{Guest, RingArea};
 use crate::limits::SPIN;
@@ -40,6 +40,14 @@ pub(crate) struct Tokens {
     pub(crate) make: fn(u32, u16) -> u64,
 }
 
+/// How long a queue looks for chains by itself after the last one. The clock is read once a turn, so that the time begins with the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Spins {
+    No,
+    FromNextTurn,
+    Until(Instant),
+}
+
 #[derive(Debug)]
 pub(crate) struct Queue {
     id: QueueId,
@@ -50,7 +58,7 @@ pub(crate) struct Queue {
     guest: Guest,
     disk: Arc<Disk>,
     is_foreign: bool,
-    counters: Arc<Counters>,
+    counters: QueueCounters,
     writeback: bool,
     owner: Owner,
     kick: Fd,
@@ -62,6 +70,8 @@ pub(crate) struct Queue {
     parts: Parts,
     slots: Vec<Slot>,
     free: Vec<u16>,
+    /// The request that was taken last, while [`Queue::serve`] looks for the one behind it.
+    taken: Option<u16>,
     /// Requests with pieces that have not been begun, the longest waiting first: they found no memory, or as many as may be are under way.
     waiting: VecDeque<u16>,
     /// When the timer comes by which the first of them fails.
@@ -77,9 +87,11 @@ pub(crate) struct Queue {
     /// When they fail.
     detached_until: Option<Instant>,
     /// What may still be done in this turn.
-    pub(crate) turn: Turn,
-    /// Until when chains are looked for without being told.
-    spins_until: Option<Instant>,
+    turn: Turn,
+    /// When it began.
+    now: Instant,
+    /// Whether chains are looked for without being told.
+    spins: Spins,
     /// Chains may be there that a turn had no time for.
     is_behind: bool,
     /// Chains were given back since the driver was last told.
@@ -118,7 +130,7 @@ impl Queue {
             guest,
             disk: start.disk,
             is_foreign: start.is_foreign,
-            counters: start.counters,
+            counters: QueueCounters::of(start.counters),
             writeback: start.writeback,
             owner,
             kick: Fd::from(start.kick),
@@ -129,6 +141,7 @@ impl Queue {
             parts: Parts::default(),
             slots: (0..size).map(|_| Slot::free()).collect(),
             free: (0..size).rev().collect(),
+            taken: None,
             waiting: VecDeque::new(),
             starved_until: None,
             held,
@@ -137,7 +150,8 @@ impl Queue {
             detached: Vec::new(),
             detached_until: None,
             turn: Turn::new(0),
-            spins_until: None,
+            now: Instant::now(),
+            spins: Spins::No,
             // What is there already was told to nobody, or to whoever served it before.
             is_behind: true,
             has_given_back: false,
@@ -171,7 +185,7 @@ impl Queue {
 
     /// What another queue of this device is to hold memory with; none where it is not of it.
     pub(crate) fn held_beside(&self, device: &Arc<Counters>) -> Option<Held> {
-        Arc::ptr_eq(&self.counters, device).then(|| self.held.beside())
+        self.counters.are_of(device).then(|| self.held.beside())
     }
 
     /// Whether its last [`Queue::settle`] gave memory back.
@@ -249,11 +263,24 @@ impl Queue {
         self.is_behind = true;
     }
 
+    /// Another turn of the reactor begins.
+    pub(crate) fn begin_turn(&mut self, turn: Turn, now: Instant) {
+        self.turn = turn;
+        self.now = now;
+        if self.spins == Spins::FromNextTurn {
+            self.spins = Spins::Until(now + SPIN);
+        }
+    }
+
+    /// What is left of it.
+    pub(crate) fn turn_left(&mut self) -> &mut Turn {
+        &mut self.turn
+    }
+
     /// Goes on with what waits, tells the driver what has ended, and sees whether there is more to do. True: the next turn may not wait.
     pub(crate) fn settle(&mut self, engine: &mut Engine) -> bool {
         self.has_freed = false;
-        self.copy_arrived();
-        self.feed_waiting(engine);
+        self.carry_on(engine);
         self.look_at_detached(engine);
         self.look_at_starved();
         if self.is_deaf {
@@ -261,8 +288,12 @@ impl Queue {
             self.is_behind = true;
         }
         let is_held = self.is_held();
-        if !is_held && (self.is_behind || self.spins_until.is_some()) {
+        if !is_held && (self.is_behind || self.spins != Spins::No) {
             self.serve(engine);
+        }
+        if !self.arrived.is_empty() {
+            // Answers that came at once: no event tells of them.
+            self.carry_on(engine);
         }
         if std::mem::take(&mut self.has_given_back) {
             self.tell();
@@ -282,20 +313,30 @@ impl Queue {
         if self.is_behind || is_late {
             return true;
         }
-        let Some(until) = self.spins_until else {
-            return false;
-        };
-        if Instant::now() < until {
-            return true;
+        match self.spins {
+            Spins::No => return false,
+            Spins::Until(until) if self.now >= until => {}
+            _ => return true,
         }
-        self.spins_until = None;
+        self.spins = Spins::No;
         self.is_behind = self.ring.with_kicks();
         self.is_behind
     }
 
+    /// Copies what is there, and begins what waits, which may be answered at once, as long as the turn has room.
+    fn carry_on(&mut self, engine: &mut Engine) {
+        loop {
+            self.copy_arrived();
+            self.feed_waiting(engine);
+            if self.arrived.is_empty() || !self.turn.has_bytes() {
+                return;
+            }
+        }
+    }
+
     /// Whether it is too early to begin anything.
     fn is_held(&mut self) -> bool {
-        self.holds_until = self.holds_until.filter(|until| Instant::now() < *until);
+        self.holds_until = self.holds_until.filter(|until| self.now < *until);
         self.holds_until.is_some()
     }
 
@@ -306,8 +347,15 @@ impl Queue {
             && (is_resumed || !self.arrived.is_empty() || !self.waiting.is_empty())
     }
 
-    /// Takes chains, as many as the turn has room for.
+    /// Takes chains, as many as the turn has room for. Each begins when the one behind it is known, so that its bytes are on their way into the cache meanwhile.
     fn serve(&mut self, engine: &mut Engine) {
+        self.take_chains(engine);
+        if let Some(last) = self.taken.take() {
+            self.begin_slot(last, engine);
+        }
+    }
+
+    fn take_chains(&mut self, engine: &mut Engine) {
         let mut has_taken = false;
         self.is_behind = false;
         while self.turn.has_chains() {
@@ -327,8 +375,8 @@ impl Queue {
                     }
                 }
                 Ok(None) => {
-                    if has_taken || self.spins_until.is_none() {
-                        self.spins_until = Some(Instant::now() + SPIN);
+                    if has_taken || self.spins == Spins::No {
+                        self.spins = Spins::FromNextTurn;
                     }
                     return;
                 }
@@ -339,8 +387,7 @@ impl Queue {
     }
 
     fn begin(&mut self, head: Head, engine: &mut Engine) {
-        let windows = self.guest.windows.clone();
-        let framed = match self.parts.take(&self.chain, &windows) {
+        let framed = match self.parts.take(&self.chain, &self.guest.windows) {
             Some(framed) => framed,
             None => {
                 self.complain("there is no place for a status");
@@ -349,7 +396,7 @@ impl Queue {
             }
         };
         let framed = framed.and(self.is_its_disk());
-        let parsed = framed.and_then(|()| self.parts.parse(&self.disk, &windows));
+        let parsed = framed.and_then(|()| self.parts.parse(&self.disk, &self.guest.windows));
         let begun = parsed.and_then(|request| {
             self.permit(&request, engine)?;
             self.start(head, request, engine)
@@ -409,7 +456,10 @@ impl Queue {
         };
         let data = self.guest.view(pieces, way).map_err(|_| Status::IoError)?;
         let index = self.take_slot(head, request, data)?;
-        self.begin_slot(index, engine);
+        self.expect(index, engine);
+        if let Some(before) = self.taken.replace(index) {
+            self.begin_slot(before, engine);
+        }
         Ok(())
     }
 
@@ -456,7 +506,9 @@ impl Queue {
             Ok(()) => self.has_given_back = true,
             Err(error) => self.broken(&error),
         }
-        self.spins_until = self.spins_until.or_else(|| Some(Instant::now() + SPIN));
+        if self.spins == Spins::No {
+            self.spins = Spins::FromNextTurn;
+        }
     }
 
     /// Tells the driver, if it wants to know.

@@ -1,6 +1,7 @@
 //! One reactor's part of all devices.
 
 use std::collections::{HashMap, VecDeque};
+use std::time::Instant;
 
 use namespace::{Done, Engine};
 use reactor::{OwnerId, Receiver, Ring};
@@ -41,11 +42,11 @@ impl Share {
         (share, Door(door))
     }
 
-    /// After each turn of the ring: what devices ask.
-    pub fn turn(&mut self, engine: &mut Engine) {
+    /// After each turn of the ring, which began at `now`, or before: what devices ask.
+    pub fn turn(&mut self, engine: &mut Engine, now: Instant) {
         self.bytes_left = SHARE_TURN_BYTES_MAX;
         for queue in self.queues.values_mut() {
-            queue.turn = Turn::new(self.bytes_left);
+            queue.begin_turn(Turn::new(self.bytes_left), now);
         }
         while let Some(order) = self.orders.try_recv() {
             self.order(order, engine);
@@ -83,10 +84,10 @@ impl Share {
             if self.bytes_left == 0 {
                 first_without.get_or_insert(place);
             }
-            queue.turn.go_on(self.bytes_left);
+            queue.turn_left().go_on(self.bytes_left);
             has_work |= queue.settle(engine);
             has_freed |= queue.has_freed();
-            self.bytes_left = queue.turn.share_bytes();
+            self.bytes_left = queue.turn_left().share_bytes();
             if queue.has_ended() {
                 ended.push(*id);
             }

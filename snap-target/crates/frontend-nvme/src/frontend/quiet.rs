@@ -44,12 +44,13 @@ impl Quiet {
 }
 
 impl Frontend {
-    /// The queues that are polled, those of lodgers among them, and what they have led to. The desk, timers and messages have their turn later.
+    /// The queues that are polled, those of a lodger that is behind among them, and what they have led to. The desk, timers and messages have their turn later.
     pub(super) fn quiet_turn(&mut self) {
-        if let Some(lodger) = &mut self.lodger {
+        let looks_at_lodger = self.lodger_is_behind;
+        if let Some(lodger) = self.lodger.as_mut().filter(|_| looks_at_lodger) {
             // What it does has a time, too.
             self.time.read();
-            lodger.turn(&mut self.engine);
+            lodger.turn(&mut self.engine, self.time.now());
         }
         self.serve_postponed();
         loop {
@@ -61,7 +62,8 @@ impl Frontend {
             }
             self.feed_starved();
             self.settle();
-            if let Some(lodger) = &mut self.lodger {
+            let looks_at_lodger = looks_at_lodger || self.lodger_is_behind;
+            if let Some(lodger) = self.lodger.as_mut().filter(|_| looks_at_lodger) {
                 self.lodger_is_behind = lodger.settle(&mut self.engine);
             }
             if self.touched.is_empty() {

@@ -176,7 +176,7 @@ impl Queue {
 
     /// Whether what found the namespace gone may wait for the next one: a while from the first on, by which a timer comes.
     fn may_wait(&mut self) -> bool {
-        let now = Instant::now();
+        let now = self.now;
         if self.detached_until.is_none() {
             let until = now + DETACHED_PATIENCE;
             if self.owner.timer(until, TIMER).is_ok() {
@@ -200,7 +200,7 @@ impl Queue {
             }
             return;
         };
-        if Instant::now() < until {
+        if self.now < until {
             return;
         }
         tracing::warn!(
@@ -275,6 +275,19 @@ impl Queue {
         }) {
             *lane = None;
             *next -= 1;
+        }
+    }
+
+    /// A request is about to be begun: a store in memory has its first bytes fetched.
+    pub(super) fn expect(&self, index: u16, engine: &Engine) {
+        let slot = self.slots.get(usize::from(index));
+        if let Some(slot) = slot
+            && let Request::Read { lba, .. } | Request::Write { lba, .. } = &slot.request
+        {
+            let offset = lba.saturating_mul(self.disk.block_bytes.into());
+            let bytes = u32::try_from(slot.data.len()).unwrap_or(u32::MAX);
+            let is_change = matches!(slot.request, Request::Write { .. });
+            engine.expect(self.disk.key, offset, bytes, is_change);
         }
     }
 
@@ -362,7 +375,7 @@ impl Queue {
         if self.waiting.is_empty() {
             return;
         }
-        let now = Instant::now();
+        let now = self.now;
         let deadline = |index: u16| self.slots.get(usize::from(index))?.deadline;
         let is_late = |index: &u16| deadline(*index).is_some_and(|until| until <= now);
         let late: Vec<u16> = self.waiting.iter().copied().filter(is_late).collect();
@@ -425,7 +438,7 @@ impl Queue {
             data,
             request,
             direct,
-            deadline: Some(Instant::now() + REQUEST_PATIENCE),
+            deadline: Some(self.now + REQUEST_PATIENCE),
             ..Slot::free()
         };
         self.counters.began();

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use frontend_vhost_user_blk::{Device, Disk, Door, Share};
 use namespace::{Done, Engine, EngineConfig, Identity, Namespace, NamespaceSet};
@@ -181,7 +182,7 @@ impl Reactor {
             false => wait,
         };
         self.ring.turn(wait).unwrap();
-        self.share.turn(&mut self.engine);
+        self.share.turn(&mut self.engine, Instant::now());
         while let Some(owner) = self.ring.next_ready() {
             self.share.ready(owner);
         }
