@@ -15,7 +15,6 @@ use nvme::queue::{Completion, QueueId, Slot, Transfer};
 use nvme_spec::command::SQE_BYTES;
 use nvme_spec::{AdminOpcode, Cid, Direction, Sqe, Status};
 use reactor::buf::IoBuf;
-use zerocopy::FromBytes;
 
 use self::moves::Moves;
 use crate::aggregate::Delay;
@@ -114,6 +113,9 @@ impl Submissions {
         self.tail.load(Ordering::Acquire)
     }
 }
+
+/// Words of a submission queue entry.
+const SQE_WORDS: usize = SQE_BYTES / 8;
 
 /// What a slot's command is waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -317,34 +319,28 @@ impl Queue {
         let Some((address, count)) = self.ring.next(u32::try_from(limit).unwrap_or(0)) else {
             return;
         };
-        let mut copied = [0; FETCH_MAX * SQE_BYTES];
-        let bytes = count as usize * SQE_BYTES;
-        let Some(part) = copied.get_mut(..bytes) else {
-            return;
-        };
-        if let Err(fault) = self.sight.windows().read(address, part) {
-            self.complain(
+        self.ring.take(count);
+        let (entries, free, events) = (&mut self.entries, &mut self.free, &mut self.events);
+        let windows = self.sight.windows();
+        let read = windows.entries(address, count as usize, |words: [u64; SQE_WORDS]| {
+            if let Some(slot) = free.pop()
+                && let Some(entry) = entries.get_mut(slot.index())
+            {
+                entry.stage = Stage::Outstanding;
+                entry.sqe = zerocopy::transmute!(words);
+                entry.buffer = None;
+                events.push_back(LinkEvent::Command { slot });
+            }
+        });
+        match read {
+            Ok(()) => {
+                self.fetches_left -= count as usize;
+                self.wire.received += u64::from(count) * SQE_BYTES as u64;
+            }
+            Err(fault) => self.complain(
                 fault,
                 "entries of a submission queue cannot be read: they are passed over",
-            );
-            return self.ring.take(count);
-        }
-        self.ring.take(count);
-        self.fetches_left -= count as usize;
-        for entry in part.chunks_exact(SQE_BYTES) {
-            if let (Ok(sqe), Some(slot)) = (Sqe::read_from_bytes(entry), self.free.pop()) {
-                self.admit(slot, sqe);
-            }
-        }
-    }
-
-    fn admit(&mut self, slot: Slot, sqe: Sqe) {
-        self.wire.received += SQE_BYTES as u64;
-        if let Some(entry) = self.entries.get_mut(slot.index()) {
-            entry.stage = Stage::Outstanding;
-            entry.sqe = sqe;
-            entry.buffer = None;
-            self.events.push_back(LinkEvent::Command { slot });
+            ),
         }
     }
 
@@ -468,26 +464,36 @@ impl Queue {
     fn answer(&mut self, slot: Slot, completion: Completion) {
         self.owed.settle(slot);
         let cid = self.command(slot).cid();
-        self.held.push_back((cid, completion));
         self.release(slot);
+        // It comes behind those that wait for room.
         self.post();
+        if !self.held.is_empty() || !self.push(cid, &completion) {
+            self.held.push_back((cid, completion));
+        }
     }
 
-    /// Puts answers into the completion queue, as far as it has room.
+    /// Puts answers that wait into the completion queue, as far as it has room.
     pub(crate) fn post(&mut self) {
-        while let Some((cid, completion)) = self.held.front() {
-            let of = Of {
-                queue: self.submissions.id,
-                head: self.ring.head(),
-                cid: *cid,
-            };
-            match self.completions.push(&self.sight, of, completion) {
-                Ok(true) => self.posted += 1,
-                Ok(false) => return,
-                Err(fault) => self.complain(fault, "an answer has no place in guest memory"),
+        while let Some((cid, completion)) = self.held.pop_front() {
+            if !self.push(cid, &completion) {
+                return self.held.push_front((cid, completion));
             }
-            self.held.pop_front();
         }
+    }
+
+    /// Puts an answer into the completion queue; false where that has no room.
+    fn push(&mut self, cid: Cid, completion: &Completion) -> bool {
+        let of = Of {
+            queue: self.submissions.id,
+            head: self.ring.head(),
+            cid,
+        };
+        match self.completions.push(&self.sight, of, completion) {
+            Ok(true) => self.posted += 1,
+            Ok(false) => return false,
+            Err(fault) => self.complain(fault, "an answer has no place in guest memory"),
+        }
+        true
     }
 
     /// Posts what there is room for now, and tells the guest of what was posted since it was last told.

@@ -15,6 +15,9 @@ pub(crate) enum Walk {
 
 impl Walk {
     /// Of a command with so many bytes of data; what it says itself goes to `pieces`.
+    ///
+    /// Inlined, so that what it says is not written in parts to be read as a whole, which the processor waits for.
+    #[inline(always)]
     pub(crate) fn new(sqe: &Sqe, bytes: u32, pieces: &mut Vec<Piece>) -> Result<Self, Status> {
         pieces.clear();
         let mut push = |piece| push(pieces, piece);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use reactor::buf::IoBuf;
 
-use crate::windows::{Fault, Way, Windows};
+use crate::windows::{Fault, PAGE_BYTES, Way, Windows};
 
 /// Copies all that `from` holds into a buffer over guest memory that is as long, with volatile stores. Returns how many bytes there were.
 pub fn to_guest(guest: &IoBuf, from: &IoBuf) -> usize {
@@ -55,6 +55,37 @@ impl Windows {
                 *byte = unsafe { ptr::read_volatile(at.add(offset)) };
             }
             done += len;
+        })
+    }
+
+    /// Copies `count` entries of `WORDS` words each out of guest memory, each word as it was once, and gives them to `take` in their order: all of them, or none.
+    ///
+    /// # Errors
+    /// The first byte that cannot be read; [`Fault::Denied`] where the place is no multiple of an entry, so that one could lie in two windows.
+    pub fn entries<const WORDS: usize>(
+        &self,
+        address: u64,
+        count: usize,
+        mut take: impl FnMut([u64; WORDS]),
+    ) -> Result<(), Fault> {
+        let entry_bytes = WORDS * 8;
+        let is_whole = entry_bytes.is_power_of_two() && entry_bytes as u64 <= PAGE_BYTES;
+        if !is_whole || !address.is_multiple_of(entry_bytes as u64) {
+            return Err(Fault::Denied { address });
+        }
+        let bytes = (count as u64).saturating_mul(entry_bytes as u64);
+        self.check(address, bytes, Way::FromGuest)?;
+        self.each(address, bytes, Way::FromGuest, |at, len| {
+            // Windows and their mappings begin at pages, and hold whole ones, so that a run has whole entries.
+            debug_assert_eq!(len % entry_bytes, 0);
+            for entry in 0..len / entry_bytes {
+                let words = at.cast::<u64>().wrapping_add(entry * WORDS);
+                // SAFETY: `words` and the `WORDS` from there are inside of `at`'s `len`, which are readable, and aligned; the guest may write them meanwhile, so each
+                // is read once, as it is.
+                take(std::array::from_fn(|word| unsafe {
+                    ptr::read_volatile(words.add(word))
+                }));
+            }
         })
     }
 
@@ -148,17 +179,6 @@ impl Windows {
         way: Way,
         mut visit: impl FnMut(*mut u8, usize),
     ) -> Result<(), Fault> {
-        for run in self.runs(address, bytes, way) {
-            let run = run?;
-            let not_shared = Fault::NotShared {
-                address: run.window.address + run.offset,
-            };
-            let memory = run.window.memory.as_ref().ok_or(not_shared)?;
-            let offset = usize::try_from(run.offset).map_err(|_| not_shared)?;
-            let len = usize::try_from(run.bytes).map_err(|_| not_shared)?;
-            let at = memory.at(offset).ok_or(not_shared)?;
-            visit(at.as_ptr(), len);
-        }
-        Ok(())
+        self.mapped(address, bytes, way, |_, at, len| visit(at.as_ptr(), len))
     }
 }

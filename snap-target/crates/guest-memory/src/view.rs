@@ -32,21 +32,14 @@ impl Leases {
     ) -> Result<IoBuf, Fault> {
         let mut buf = IoBuf::empty();
         for (address, bytes) in pieces {
-            for run in windows.runs(address, u64::from(bytes), way) {
-                let run = run?;
-                let not_shared = Fault::NotShared {
-                    address: run.window.address + run.offset,
-                };
-                let memory = run.window.memory.as_ref().ok_or(not_shared)?;
-                let offset = usize::try_from(run.offset).map_err(|_| not_shared)?;
-                let ptr = memory.at(offset).ok_or(not_shared)?;
-                // A piece's length is 32 bits, and a run of it no longer.
-                let len = u32::try_from(run.bytes).map_err(|_| not_shared)?;
+            windows.mapped(address, u64::from(bytes), way, |memory, ptr, len| {
                 let lease = self.lease(memory);
+                // A piece's length is 32 bits, and a run of it no longer.
+                let len = u32::try_from(len).unwrap_or(u32::MAX);
                 // SAFETY: the run lies inside of the window, whose mapping is as long as it; the lease holds that; what the way asks for, the window
                 // allows, and it was mapped so.
-                buf.append(unsafe { IoBuf::guest(&lease, &[(ptr, len)]) });
-            }
+                unsafe { buf.push_guest(lease, ptr, len) };
+            })?;
         }
         Ok(buf)
     }

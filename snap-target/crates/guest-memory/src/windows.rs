@@ -1,5 +1,6 @@
 //! The table of windows, by guest address.
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::shared::Shared;
@@ -213,7 +214,40 @@ impl Windows {
         })
     }
 
-    /// The first run: from an address to its window's end, or so many bytes.
+    /// Where bytes `[address, address + bytes)` are mapped, run by run, up to the first fault.
+    ///
+    /// # Errors
+    /// That fault.
+    #[inline]
+    pub(crate) fn mapped(
+        &self,
+        address: u64,
+        bytes: u64,
+        way: Way,
+        mut visit: impl FnMut(&Arc<Shared>, NonNull<u8>, usize),
+    ) -> Result<(), Fault> {
+        let (mut at, mut left) = (address, bytes);
+        while left > 0 {
+            let run = self.run_at(at, left, way)?;
+            let not_shared = Fault::NotShared { address: at };
+            let memory = run.window.memory.as_ref().ok_or(not_shared)?;
+            let offset = usize::try_from(run.offset).map_err(|_| not_shared)?;
+            let len = usize::try_from(run.bytes).map_err(|_| not_shared)?;
+            visit(memory, memory.at(offset).ok_or(not_shared)?, len);
+            left -= run.bytes;
+            // A window's last byte may be the last address: nothing is left then, or the next run is outside.
+            at = match at.checked_add(run.bytes) {
+                Some(next) => next,
+                None if left == 0 => return Ok(()),
+                None => return Err(Fault::Outside { address: u64::MAX }),
+            };
+        }
+        Ok(())
+    }
+
+    /// The first run: from an address to its window's end, or so many bytes. Inlined, since what it finds is larger than registers, and the processor waits for what was
+    /// written in parts and is read as a whole.
+    #[inline(always)]
     fn run_at(&self, address: u64, bytes: u64, way: Way) -> Result<Run<'_>, Fault> {
         let after = self.windows.partition_point(|it| it.address <= address);
         let window = after.checked_sub(1).and_then(|at| self.windows.get(at));

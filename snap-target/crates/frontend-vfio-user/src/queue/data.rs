@@ -2,7 +2,7 @@
 
 use guest_memory::{Fault, Way, from_guest, to_guest};
 use nvme::queue::{Completion, Slot};
-use nvme_spec::Status;
+use nvme_spec::{Sqe, Status};
 use reactor::buf::IoBuf;
 
 use super::Queue;
@@ -143,10 +143,20 @@ impl Queue {
         Ok(leases.view(windows, pieces, way)?)
     }
 
-    /// Walks a command's PRPs or its SGL. Lists and segments are copied out once.
+    /// Walks a command's PRPs or its SGL.
     fn gather(&mut self, slot: Slot, bytes: u32) -> Result<(), Why> {
-        let sqe = *self.command(slot);
-        let mut walk = Walk::new(&sqe, bytes, &mut self.pieces)?;
+        let entry = self.entries.get(slot.index());
+        let sqe = entry.map_or(&Sqe::ZERO, |entry| &entry.sqe);
+        let walk = Walk::new(sqe, bytes, &mut self.pieces)?;
+        match walk.wants() {
+            Some(_) => self.follow(walk),
+            None => Ok(()),
+        }
+    }
+
+    /// Lists and segments are copied out once. Apart, so that a command without them clears no room for them.
+    #[inline(never)]
+    fn follow(&mut self, mut walk: Walk) -> Result<(), Why> {
         let mut page = [0; PART_BYTES_MAX];
         while let Some((address, bytes)) = walk.wants() {
             let part = page.get_mut(..bytes).ok_or(Status::INTERNAL_ERROR)?;

@@ -123,7 +123,11 @@ impl From<Refusal> for Status {
 
 /// Checks an I/O command against the namespaces. `transfer_bytes_max` is MDTS in bytes. The status is what the host gets.
 ///
+/// Inlined where it is called: what it finds goes to its place in registers. Returned through memory, it would be written in parts and read as a whole, which the
+/// processor waits for.
+///
 /// LR (limited retry) is ignored: nothing here retries. PRINFO and the tags are, too: no namespace has protection information.
+#[inline(always)]
 pub fn parse_io(
     sqe: &Sqe,
     transfer: Transfer,
@@ -231,6 +235,7 @@ fn inside(info: &NamespaceInfo, lba: Lba, blocks: u32) -> Result<Blocks, Refusal
         })
 }
 
+#[inline(always)]
 fn data_range(
     sqe: &Sqe,
     transfer: Transfer,

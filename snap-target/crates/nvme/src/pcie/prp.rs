@@ -50,6 +50,7 @@ impl Prps {
     ///
     /// # Errors
     /// [`Status::PRP_OFFSET_INVALID`]: one is not aligned as its place asks.
+    #[inline]
     pub fn new(
         prp1: u64,
         prp2: u64,

@@ -94,13 +94,22 @@ impl IoBuf {
     pub unsafe fn guest(keeper: &Rc<Lease>, parts: &[(NonNull<u8>, u32)]) -> Self {
         let mut buf = Self::empty();
         for &(ptr, len) in parts {
-            buf.push(Piece {
-                ptr,
-                len,
-                backing: Backing::Guest(keeper.clone()),
-            });
+            // SAFETY: as the caller promises.
+            unsafe { buf.push_guest(keeper.clone(), ptr, len) };
         }
         buf
+    }
+
+    /// Appends one more part of a guest's memory.
+    ///
+    /// # Safety
+    /// As [`IoBuf::guest`].
+    pub unsafe fn push_guest(&mut self, keeper: Rc<Lease>, ptr: NonNull<u8>, len: u32) {
+        self.push(Piece {
+            ptr,
+            len,
+            backing: Backing::Guest(keeper),
+        });
     }
 
     /// Parts (offset, length) of a mapping that plays a guest's memory, for tests and simulations; `None` where one lies outside.
