@@ -298,15 +298,21 @@ impl IoQueue {
     ) {
         match parsed {
             Ok(IoCommand::Read(range)) => {
+                let is_first = self.waiting_reads.is_empty();
                 self.waiting_reads.push_back((slot, range));
                 // One that writes into the host's memory begins when the command behind it is known. Over a wire each is answered before the next is taken, so that a host is
                 // held up by the answers that it leaves there.
                 if !matches!(self.link.transfer(slot), Transfer::InMemory) {
                     self.begin_reads(key, engine);
+                } else if is_first {
+                    self.expect(self.waiting_reads.front(), engine);
                 }
             }
             Ok(IoCommand::Write(range)) if self.may_be_lent(slot, &range, engine) => {
                 self.lent_writes.push_back((slot, range));
+                if self.lent_writes.len() == 1 {
+                    self.expect(self.lent_writes.front(), engine);
+                }
             }
             Ok(IoCommand::Write(range)) => self.take_data(slot, range.bytes, engine),
             Ok(command) => self.begin_other(slot, command, key, engine),

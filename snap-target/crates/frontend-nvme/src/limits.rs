@@ -56,6 +56,8 @@ pub(crate) const FAREWELLS_MAX: usize = 1024;
 pub(crate) const QUIET_TURNS_MAX: u32 = 64;
 /// The same in time, where there is much to do: timers, the desk and its deadlines wait no longer, and one turn's work.
 pub(crate) const QUIET_NS_MAX: u64 = 50_000;
+/// Looks at the polled queues of a reactor in one of those turns.
+pub(crate) const QUIET_LOOKS_MAX: u32 = 8;
 /// How long an Abort waits for its command before it is answered that the command was not aborted.
 pub(crate) const ABORT_PATIENCE: Duration = Duration::from_secs(2);
 /// How long Preempt and Abort waits for the commands of those who were preempted: below the 30 s of a host.

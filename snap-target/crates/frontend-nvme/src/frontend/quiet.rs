@@ -4,7 +4,8 @@ use reactor::{Ring, Wait};
 
 use super::Frontend;
 use crate::desk::Desk;
-use crate::limits::{QUIET_NS_MAX, QUIET_TURNS_MAX};
+use crate::limits::{QUIET_LOOKS_MAX, QUIET_NS_MAX, QUIET_TURNS_MAX};
+use crate::table::Key;
 
 /// How many turns may still pass before all is looked at.
 #[derive(Debug, Default)]
@@ -44,6 +45,19 @@ impl Quiet {
 }
 
 impl Frontend {
+    /// Looks at polled queues until there is something for one of them, for a short while: a turn has more to look at than these.
+    fn look_awhile(&self) {
+        let is_due = |key: &Key| {
+            let queue = self.queues.get(*key);
+            queue.is_some_and(|queue| queue.link.is_due())
+        };
+        for _ in 0..QUIET_LOOKS_MAX {
+            if self.postponed.iter().any(is_due) {
+                return;
+            }
+        }
+    }
+
     /// The queues that are polled, those of a lodger that is behind among them, and what they have led to. The desk, timers and messages have their turn later.
     pub(super) fn quiet_turn(&mut self) {
         let looks_at_lodger = self.lodger_is_behind;
@@ -51,6 +65,9 @@ impl Frontend {
             // What it does has a time, too.
             self.time.read();
             lodger.turn(&mut self.engine, self.time.now());
+        }
+        if !looks_at_lodger {
+            self.look_awhile();
         }
         self.serve_postponed();
         loop {

@@ -39,7 +39,7 @@ impl IoQueue {
         })
     }
 
-    /// The command behind the one that begins: its bytes are on their way into the cache meanwhile.
+    /// A command that begins soon, the first that waits or the one behind that which begins: its bytes are on their way into the cache meanwhile.
     pub(super) fn expect(&self, next: Option<&(Slot, BlockRange)>, engine: &Engine) {
         if let Some((slot, range)) = next
             && let Some(info) = self.namespaces.get(range.nsid)
