@@ -184,3 +184,42 @@ impl DeviceIo {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a queue that is gone has done stays the device's, and is counted once.
+    #[test]
+    fn a_device_has_done_what_its_queues_did() {
+        let device = Arc::<Counters>::default();
+        let queues = [(); 2].map(|()| QueueCounters::of(device.clone()));
+        let read = Request::Read { lba: 0, bytes: 512 };
+        for queue in &queues {
+            queue.kicked();
+            queue.began();
+            queue.began();
+            queue.ended(&read, Some(Status::Ok));
+        }
+        let both = DeviceIo {
+            reads: 2,
+            bytes_read: 1024,
+            in_flight: 2,
+            kicks: 2,
+            ..DeviceIo::default()
+        };
+        assert_eq!(device.read(), both);
+        let [first, second] = queues;
+        first.ended(&read, Some(Status::IoError));
+        drop(first);
+        second.ended(&read, None);
+        let now = DeviceIo {
+            errors: 1,
+            in_flight: 0,
+            ..both
+        };
+        assert_eq!(device.read(), now);
+        drop(second);
+        assert_eq!(device.read(), now);
+    }
+}

@@ -93,6 +93,35 @@ fn an_entry_is_published_whole() {
     assert_eq!(outside, Fault::Outside { address: 0x10_4000 });
 }
 
+/// Entries that lie in two windows, and behind the last one.
+#[test]
+fn entries_are_read_in_their_order_or_not_at_all() {
+    let guest = file(0x4000);
+    let all = windows(&guest);
+    let mut read = Vec::new();
+    let words = |from| -> [u64; 8] {
+        let bytes = pattern(from, 64);
+        std::array::from_fn(|word| u64::from_ne_bytes(bytes[word * 8..][..8].try_into().unwrap()))
+    };
+    all.entries(0x10_1FC0, 2, |entry: [u64; 8]| read.push(entry))
+        .unwrap();
+    assert_eq!(read, [words(0x3FC0), words(0)]);
+    let refused = |address, count| {
+        let mut is_given = false;
+        let fault = all.entries(address, count, |_: [u64; 8]| is_given = true);
+        assert!(!is_given);
+        fault.unwrap_err()
+    };
+    let outside = Fault::Outside { address: 0x10_4000 };
+    assert_eq!(refused(0x10_3FC0, 2), outside);
+    assert_eq!(refused(0x10_0000, usize::MAX), outside);
+    for odd in [0x10_0008, 0x10_0020, 0x10_1FE0] {
+        assert_eq!(refused(odd, 1), Fault::Denied { address: odd });
+    }
+    let odd_size = all.entries(0x10_0000, 1, |_: [u64; 3]| ());
+    assert_eq!(odd_size, Err(Fault::Denied { address: 0x10_0000 }));
+}
+
 /// Where not every byte can be reached, none is.
 #[test]
 fn a_fault_comes_before_a_byte_is_moved() {
