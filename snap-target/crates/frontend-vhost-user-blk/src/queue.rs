@@ -480,9 +480,12 @@ impl Queue {
 
     /// All pieces of a request have ended.
     fn end(&mut self, index: u16) {
-        let Some(slot) = self.slots.get_mut(usize::from(index)) else {
+        let slot = self.slots.get_mut(usize::from(index));
+        let Some(slot) = slot.filter(|slot| slot.head.is_some()) else {
             return;
         };
+        // The pieces that it waited for may have been begun as others ended.
+        self.waiting.retain(|waiting| *waiting != index);
         slot.data = IoBuf::empty();
         let (status, written) = slot.outcome();
         let is_told = !matches!(self.stopping, Some((Ending::Cut, _)));

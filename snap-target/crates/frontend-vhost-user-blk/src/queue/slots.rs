@@ -146,10 +146,8 @@ impl Queue {
         }
         match slot.remains() {
             Remains::Nothing => self.end(id.slot),
-            Remains::ToBegin if !self.waiting.contains(&id.slot) => {
-                self.waiting.push_back(id.slot);
-            }
-            _ => {}
+            Remains::ToBegin => self.wait(id.slot),
+            Remains::ToEnd => {}
         }
     }
 
@@ -365,7 +363,7 @@ impl Queue {
             };
             *starves = begun == Begun::NoMemory;
             if begun != Begun::Enough {
-                self.waiting.push_back(index);
+                self.wait(index);
             }
         }
     }
@@ -412,6 +410,13 @@ impl Queue {
         let way = self.copies(index);
         let waits = way.is_some() && self.waiting.iter().any(|it| self.copies(*it) == way);
         if waits || self.go_on(index, engine) != Begun::Enough {
+            self.wait(index);
+        }
+    }
+
+    /// A request waits for its next piece: once, though a piece that was carried out at once has said so already.
+    fn wait(&mut self, index: u16) {
+        if !self.waiting.contains(&index) {
             self.waiting.push_back(index);
         }
     }

@@ -7,20 +7,21 @@
 
 use std::time::Duration;
 
-use frontend_nvme::conformance::{disk, memory};
+use frontend_nvme::conformance::disk;
 use guest_memory::{Access, Shared, Window};
 use namespace::{EngineConfig, NamespaceSet};
 use reactor::buf::PoolConfig;
 use reactor::{RingConfig, Wait};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use store::{OpenOptions, SharedStore, StoreSpec};
 use virtio_ring::{Format, Options};
 
 use super::*;
 use crate::limits::REQUEST_PATIENCE;
 
 const GUEST: u64 = 0x10_0000;
-const MEMORY_BYTES: u64 = 2 << 20;
+const MEMORY_BYTES: u64 = 8 << 20;
 const SIZE: u16 = 16;
 /// Where in the guest's memory areas and a request lie.
 const AVAILABLE: usize = 0x1000;
@@ -55,7 +56,10 @@ fn bench() -> Bench {
         },
         ..EngineConfig::default()
     };
-    let namespace = disk(memory());
+    let spec = StoreSpec::Mem {
+        bytes: MEMORY_BYTES,
+    };
+    let namespace = disk(SharedStore::open(&spec, OpenOptions::read_write()).unwrap());
     let set = NamespaceSet::new(vec![Arc::new(namespace.clone())]);
     let engine = Engine::new(&reactor, &set, &config).unwrap();
     let file = memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
@@ -120,17 +124,17 @@ impl Bench {
     /// VIRTIO_BLK_T_OUT.
     fn write(&mut self) {
         // NEXT.
-        self.request(1, 1);
+        self.request(1, 1, DATA_BYTES);
     }
 
     /// VIRTIO_BLK_T_IN.
     fn read(&mut self) {
         // NEXT, WRITE.
-        self.request(0, 3);
+        self.request(0, 3, DATA_BYTES);
     }
 
     /// A request of sector 0, made available; its status lies at a place of its own.
-    fn request(&mut self, kind: u32, data_flags: u16) {
+    fn request(&mut self, kind: u32, data_flags: u16, bytes: u32) {
         let ram = self.ram();
         ram.store32(HEADER, kind);
         ram.store64(HEADER + 8, 0);
@@ -139,7 +143,7 @@ impl Bench {
         ram.store8(status, UNTOUCHED);
         let parts = [
             (HEADER, 16, 1),
-            (DATA, DATA_BYTES, data_flags),
+            (DATA, bytes, data_flags),
             // WRITE.
             (status, 1, 2),
         ];
@@ -254,4 +258,40 @@ fn a_request_that_waits_for_room_goes_on_when_there_is_some() {
         bench.settle();
     }
     assert_eq!(bench.told(), (vec![0], 1));
+}
+
+/// A write of three pieces, each of which is carried out as soon as it begins, one a turn: it waits for the next once, and ends once, though its time is over before there
+/// was memory for it.
+#[test]
+fn a_long_write_ends_once() {
+    for has_room in [true, false] {
+        let mut bench = bench();
+        bench.taken.clear();
+        bench.request(1, 1, 3 << 20);
+        bench.settle();
+        assert_eq!(bench.queue.waiting, [0]);
+        let slot = bench.queue.waiting[0];
+        if has_room {
+            for _ in 0..3 {
+                bench.settle();
+            }
+        } else {
+            bench.taken = std::iter::from_fn(|| bench.engine.alloc(1 << 20)).collect();
+            bench.settle();
+            assert_eq!(bench.queue.waiting, [slot]);
+            bench.queue.slots[usize::from(slot)].deadline = Some(Instant::now());
+            bench.settle();
+        }
+        let status = if has_room { 0 } else { IO_ERROR };
+        assert_eq!(bench.told(), (vec![status], 1));
+        assert!(bench.queue.waiting.is_empty());
+        let mut free = bench.queue.free.clone();
+        free.sort_unstable();
+        assert_eq!(free, (0..SIZE).collect::<Vec<_>>());
+        let did = bench.counters.read();
+        assert_eq!(
+            (did.writes, did.errors, did.in_flight),
+            (u64::from(has_room), u64::from(!has_room), 0)
+        );
+    }
 }
