@@ -14,6 +14,7 @@ from pathlib import Path
 
 from lab.guest import Guest
 
+from . import files
 from .daemon import Daemon
 from .report import Report, Unexpected, expect, expect_that, wait_for
 from .volumes import FIXTURES, PackFailed
@@ -32,8 +33,12 @@ COALESCED_READS = 6400
 IDLE_SHARE_MAX = 0.01
 
 
+# Where a packed folder is.
+FILES_NSID = 4
+
+
 class FunctionTarget(Daemon):
-    """snap-target with a function: a file, memory, and where xio is given a packed dataset."""
+    """snap-target with a function: a file, memory, and where xio is given a packed dataset, and a packed folder."""
 
     def __init__(
         self, command: Sequence[str], folder: Path, chance: random.Random, xio: Sequence[str] | None, poll: bool = False
@@ -53,6 +58,8 @@ class FunctionTarget(Daemon):
                 raise PackFailed(f"{' '.join(packed)}: {done.stderr.strip()}")
             stores.append(str(volume))
             self.contents[3] = source.read_bytes()
+            files.pack(xio, folder / "files.xio")
+            stores.append(str(folder / "files.xio"))
         self._command = [*command, *stores, "--listen", f"127.0.0.1:{self.port}", "--nqn", NQN]
         # One core for QEMU is left where the doorbells are polled.
         self._command += ["--vfio-user", f"{self.socket},poll", "--reactors", "1"] if poll else ["--vfio-user", str(self.socket), "--reactors", "2"]
@@ -123,6 +130,13 @@ def test_reads(report: Report, guest: Guest, target: FunctionTarget) -> None:
             with report.test(f"namespace {nsid}: every byte, {size} at a time past the cache"):
                 printed = guest.run(f"dd if={disks[nsid]} bs={size} iflag=direct status=none | head -c {len(content)} | sha256sum", 300).checked()
                 expect("sha256", printed.split()[0], wanted)
+
+
+def test_files(report: Report, guest: Guest) -> None:
+    disk = devices(guest).get(FILES_NSID)
+    if disk is not None:
+        with report.test("a packed folder is mounted, and each file has its SHA-256"):
+            files.expect_mounted(guest, disk)
 
 
 def test_writes(report: Report, guest: Guest, target: FunctionTarget) -> None:

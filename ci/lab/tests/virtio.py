@@ -13,6 +13,7 @@ from typing import Any
 from lab import qmp
 from lab.guest import Guest
 
+from . import files
 from .daemon import STOP_SECONDS_MAX, Administered
 from .function import xfs_verified
 from .operated import DRAIN_SECONDS
@@ -26,19 +27,19 @@ DATASET = FIXTURES / "r50k-u32.bin"
 DISK_MIB = 320
 QUEUES = 2
 # By namespace number: the guest's names for them.
-VOLUME, MEMORY, FILE = "vda", "vdb", "vdc"
+VOLUME, MEMORY, FILE, FILES = "vda", "vdb", "vdc", "vdd"
 KILLS = 5
 NQN = "nqn.2014-08.org.nvmexpress:xio-lab-virtio"
 GROWN_MIB = 448
 # Where devices are plugged in while the guest runs, and the functions that are.
 PORTS = ("port1", "port2")
-HOT, HOT_DISK = "pf8", "vdd"
+HOT, HOT_DISK = "pf8", "vde"
 CONTROLLER = "pf9"
 PLUG_SECONDS_MAX = 60.0
 
 
 class Disks:
-    """A daemon with three disks: a packed dataset, memory, and a file that outlives it."""
+    """A daemon with four disks: a packed dataset, memory, a file that outlives it, and a packed folder."""
 
     def __init__(self, program: Sequence[str], snapctl: Sequence[str], xio: Sequence[str], folder: Path) -> None:
         self.admin = folder / "admin.sock"
@@ -53,9 +54,10 @@ class Disks:
         self.file = folder / "disk.raw"
         with open(self.file, "wb") as file:
             file.truncate(DISK_MIB << 20)
-        self.sockets = [folder / f"{nsid}.sock" for nsid in (1, 2, 3)]
+        self.sockets = [folder / f"{nsid}.sock" for nsid in (1, 2, 3, 4)]
         devices = [word for nsid, path in enumerate(self.sockets, 1) for word in ("--vhost-user-blk", f"{path},nsid={nsid}")]
-        stores = [str(volume), f"mem:{DISK_MIB}MiB", f"file:{self.file}"]
+        files.pack(xio, folder / "files.xio")
+        stores = [str(volume), f"mem:{DISK_MIB}MiB", f"file:{self.file}", str(folder / "files.xio")]
         self._command = [*program, *stores, "--listen", f"127.0.0.1:{self.daemon.port}", "--nqn", NQN, "--admin", str(self.admin)]
         self._command += ["--reactors", "2", *devices]
 
@@ -93,6 +95,8 @@ def run(report: Report, guest: Guest, disks: Disks, ring: str, seconds: int) -> 
         if rest < LBA_BYTES:
             script = f"tail -c {rest} /dev/{VOLUME} | tr -d '\\0' | wc -c"
             expect("bytes behind it that are not zero", guest.run(script).checked().strip(), "0")
+    with report.test(f"{ring}: a packed folder is mounted, and each file has its SHA-256"):
+        files.expect_mounted(guest, f"/dev/{FILES}")
     with report.test(f"{ring}: a read-only disk takes no write"):
         expect_that("dd fails", guest.run(f"dd if=/dev/zero of=/dev/{VOLUME} bs=4k count=1 oflag=direct").status != 0)
     for disk, what in ((MEMORY, "memory"), (FILE, "a file")):

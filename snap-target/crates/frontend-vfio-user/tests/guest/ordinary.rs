@@ -100,7 +100,7 @@ fn pages(first: u64, count: u64) -> (Vec<u64>, u64, u64) {
     (all, prp1, prp2)
 }
 
-/// Each dword of the first page, and each number of pages up to MDTS, there and back.
+/// Dwords from all over the first page, and numbers of pages up to MDTS, there and back. Each dword is `nvme::pcie`'s to test.
 #[test]
 fn data_go_where_prps_say() {
     let machine = Machine::start(memory(), 2);
