@@ -20,6 +20,7 @@ mod compliance_polled;
 mod delayed;
 mod driver;
 mod endings;
+mod foreign;
 mod hostile;
 mod interrupts;
 mod lent;
