@@ -316,7 +316,7 @@ def unplugged(guest: Guest, disks: Disks, monitor: qmp.Monitor) -> None:
     disks.daemon.snapctl("function", "delete", HOT)
     expect_that("its socket is gone", not (disks.folder / HOT).exists())
     names = {function["name"] for function in disks.daemon.asked("function", "list")["functions"]}
-    expect("functions", names, {"pf0", "pf1", "pf2"})
+    expect("functions", names, {f"pf{number}" for number in range(len(disks.sockets))})
     for disk in (MEMORY, FILE):
         guest.run(f"dd if=/dev/{disk} of=/dev/null bs=1M count=16 iflag=direct status=none").checked()
     disks.daemon.expect_alive()
