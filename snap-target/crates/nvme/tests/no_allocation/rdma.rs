@@ -9,7 +9,6 @@ use nvme::rdma::target::{Connection, Event, Operation, ReceiveId, Request, Targe
 use nvme_spec::fabrics::{ConnectSqe, FabricsType};
 use nvme_spec::rdma::KeyedDataBlock;
 use nvme_spec::{AdminOpcode, IoOpcode, SglDescriptor, Sqe, U16};
-use std::sync::atomic::Ordering;
 use zerocopy::{FromZeros, IntoBytes};
 
 pub fn no_command_allocates() {
@@ -22,7 +21,7 @@ pub fn no_command_allocates() {
         (IoOpcode::FLUSH, SglDescriptor::EMPTY),
     ];
     let mut ended = 0;
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    let before = ALLOCATIONS.get();
     for _ in 0..10 {
         for (opcode, dptr) in kinds {
             for cid in 0..DEPTH {
@@ -39,7 +38,7 @@ pub fn no_command_allocates() {
             ended += work(&mut connection);
         }
     }
-    let allocated = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    let allocated = ALLOCATIONS.get() - before;
     assert_eq!(ended, 4 * 10 * u32::from(DEPTH));
     assert_eq!(allocated, 0, "allocations in {ended} commands over RDMA");
 }
@@ -137,7 +136,7 @@ pub fn no_command_of_a_host_allocates() {
         (IoOpcode::FLUSH, Transfer::None),
     ];
     let mut ended = 0;
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    let before = ALLOCATIONS.get();
     for round in 0..10 {
         for (opcode, transfer) in kinds {
             let sqe = Sqe {
@@ -160,7 +159,7 @@ pub fn no_command_of_a_host_allocates() {
             }
         }
     }
-    let allocated = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    let allocated = ALLOCATIONS.get() - before;
     assert_eq!(ended, 4 * 10 * u32::from(DEPTH));
     assert_eq!(allocated, 0, "allocations in {ended} commands of a host");
 }
