@@ -7,10 +7,10 @@
 use std::fmt;
 use std::sync::OnceLock;
 
-use crate::TransformError;
-use crate::element::{ElementType, Packing};
+use crate::element::{ElementType, Packing, ValueRange};
 use crate::encoder;
 use crate::kernels::reference;
+use crate::{Chain, TransformError};
 
 /// Ids are smaller than this: a writer counts them, and finds their ranks, in arrays.
 pub const IDS_END: u32 = 1 << 22;
@@ -299,6 +299,25 @@ impl IdCounts {
         Ok(())
     }
 
+    /// Counts the whole elements of `bytes`, as the chain ranks them: behind its narrower type, where it has one.
+    ///
+    /// # Errors
+    /// As [`add`](IdCounts::add); [`TransformError::OutOfRange`] for values that the narrower type does not hold, with the first of `bytes`.
+    pub fn add_ranked(&mut self, chain: &Chain, bytes: &[u8]) -> Result<(), TransformError> {
+        let (element, target) = (chain.source(), chain.packing());
+        if let (Some(range), Some(held)) = (encoder::range_of(element, bytes), target.range())
+            && !held.encloses(&range)
+        {
+            let (index, value) = first_outside(held, element, bytes);
+            return Err(TransformError::OutOfRange {
+                index,
+                value,
+                target,
+            });
+        }
+        self.add(element, bytes)
+    }
+
     /// The table: ids by falling count, those of one count by rising value.
     ///
     /// # Errors
@@ -329,17 +348,26 @@ impl IdCounts {
 
 /// The first value that is no id, of bytes that have one.
 fn large_id(element: ElementType, bytes: &[u8]) -> TransformError {
-    let packing = Packing::Whole(element);
-    let values = bytes
-        .chunks_exact(element.bytes())
-        .map(|value| reference::element(packing, value, 0));
-    let no_id = |(_, value): &(u64, i128)| !(0..i128::from(IDS_END)).contains(value);
-    let (index, value) = (0..).zip(values).find(no_id).unwrap_or_default();
+    let ids = ValueRange {
+        min: 0,
+        max: i128::from(IDS_END) - 1,
+    };
+    let (index, value) = first_outside(ids, element, bytes);
     TransformError::LargeId {
         index,
         value,
         end: IDS_END,
     }
+}
+
+/// The first of some elements that `range` does not have: its place, and its value.
+fn first_outside(range: ValueRange, element: ElementType, bytes: &[u8]) -> (u64, i128) {
+    let packing = Packing::Whole(element);
+    let values = bytes
+        .chunks_exact(element.bytes())
+        .map(|value| reference::element(packing, value, 0));
+    let is_outside = |(_, value): &(u64, i128)| !range.contains(*value);
+    (0..).zip(values).find(is_outside).unwrap_or_default()
 }
 
 /// How many byte values end a code, so that ids of these counts, by rank, take the fewest bytes, or nearly: the most such values of those with which
@@ -456,6 +484,20 @@ mod tests {
             error.to_string(),
             "element 1 is -100, which is no token id that rank takes: ids are 0 to 4194303; store them by i16+zstd:3, or i32+zstd:3"
         );
+        let narrow = Chain::parse("u16+rank", ElementType::U32).unwrap();
+        let wide = [7u32, 65_535, 65_536, 70_000]
+            .map(u32::to_le_bytes)
+            .concat();
+        let error = counts.add_ranked(&narrow, &wide).unwrap_err();
+        assert_eq!(
+            error,
+            TransformError::OutOfRange {
+                index: 2,
+                value: 65_536,
+                target: Packing::Whole(ElementType::U16)
+            }
+        );
+        counts.add_ranked(&narrow, &wide[..8]).unwrap();
         assert_eq!(IdCounts::new().table().unwrap().ids(), [0]);
     }
 }

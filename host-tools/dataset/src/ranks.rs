@@ -61,7 +61,7 @@ fn with_table(
         if read == 0 {
             break;
         }
-        let counted = counts.add(chain.source(), &buffer);
+        let counted = counts.add_ranked(chain, &buffer);
         counted.map_err(|error| at_its_file(scan, plan, at, error))?;
         at += buffer.len() as u64;
     }
@@ -78,7 +78,7 @@ fn with_table(
 fn at_its_file(scan: &Scan, plan: &StreamPlan, at: u64, error: TransformError) -> DatasetError {
     let element_bytes = plan.stored.chain.source().bytes() as u64;
     let index = match error {
-        TransformError::LargeId { index, .. } => index,
+        TransformError::LargeId { index, .. } | TransformError::OutOfRange { index, .. } => index,
         _ => 0,
     };
     let byte = at + index * element_bytes;

@@ -29,14 +29,15 @@ pub fn range(group: &Group) -> Option<ValueRange> {
 
 /// `0..50,256`; nothing for floats and bytes.
 pub fn range_text(range: Option<ValueRange>) -> String {
-    let grouped = |value: i128| {
-        let sign = if value < 0 { "-" } else { "" };
-        let size = u64::try_from(value.unsigned_abs()).unwrap_or(u64::MAX);
-        format!("{sign}{}", grouped(size))
-    };
     range.map_or_else(String::new, |range| {
-        format!("{}..{}", grouped(range.min), grouped(range.max))
+        format!("{}..{}", signed(range.min), signed(range.max))
     })
+}
+
+fn signed(value: i128) -> String {
+    let sign = if value < 0 { "-" } else { "" };
+    let size = u64::try_from(value.unsigned_abs()).unwrap_or(u64::MAX);
+    format!("{sign}{}", grouped(size))
 }
 
 /// `u16+zstd:3, 64KiB`: the chain, with its frame where it has one.
@@ -91,7 +92,7 @@ pub fn explained(group: &Group, wish: &Wish, all: bool) -> String {
         text => format!(", {text}"),
     };
     format!(
-        "{}: {} {many} of {}, {} bytes{values}; tried on {} of them ({})\n{}{more}{}\n",
+        "{}: {} {many} of {}, {} bytes{values}; tried on {} of them ({})\n{}{more}{}{}\n",
         group.kind,
         grouped(group.runs.len() as u64),
         type_name(group),
@@ -100,6 +101,7 @@ pub fn explained(group: &Group, wish: &Wish, all: bool) -> String {
         share(group.sampled_bytes, group.bytes),
         table.render(),
         why(group, wish),
+        outlier(group),
     )
 }
 
@@ -126,6 +128,18 @@ fn row(group: &Group, trial: &Trial, wish: &Wish, sample: Option<u64>) -> Vec<St
 
 fn hundredths(value: u64) -> String {
     format!("{}.{:02}", value / 100, value % 100)
+}
+
+/// What a value has kept from being tried; nothing where there is no such value, or a chain was named.
+fn outlier(group: &Group) -> String {
+    let Some(outlier) = group.outlier.filter(|_| !group.is_said) else {
+        return String::new();
+    };
+    let text = range_text(Some(outlier.others));
+    format!(
+        "\nbut for the value {}, narrower chains could be tried (of what was tried the others are {text}): where it stands for none, as padding does, another one that is near them makes the data smaller",
+        signed(outlier.value)
+    )
 }
 
 fn why(group: &Group, wish: &Wish) -> String {
@@ -159,6 +173,10 @@ pub fn to_json(group: &Group, wish: &Wish, explain: bool) -> Value {
         "frame_bytes": group.chosen().map(|it| it.frame_bytes),
         "chosen": !group.is_said,
         "sampled_bytes": group.sampled_bytes,
+        "outlier": group.outlier.map(|it| json!({
+            "value": it.value.to_string(),
+            "others": document::range(Some(it.others)),
+        })),
     });
     if let (true, Some(members)) = (explain, json.as_object_mut()) {
         let trials = group.trials.iter().map(|trial| trial_json(trial, wish));

@@ -40,7 +40,7 @@ fn make_ranks(plan: &mut Plan) -> Result<(), Failure> {
     let mut counts = IdCounts::new();
     let mut done_bytes = 0;
     for path in &plan.inputs {
-        let mut count = |bytes: &[u8]| counts.add(chain.source(), bytes);
+        let mut count = |bytes: &[u8]| counts.add_ranked(chain, bytes);
         read(path, chain, &mut done_bytes, &progress, &mut count)?;
     }
     let of_all = |error| Failure::data(error).about(shown_all(&plan.inputs));
@@ -92,7 +92,9 @@ fn read(
 
 /// A value that has no place in the table, in a part that begins at byte `at` of its file.
 fn refused(error: TransformError, at: u64, chain: &Chain) -> Failure {
-    let (TransformError::LargeId { index, .. } | TransformError::NotFinite { index, .. }) = error
+    let (TransformError::LargeId { index, .. }
+    | TransformError::OutOfRange { index, .. }
+    | TransformError::NotFinite { index, .. }) = error
     else {
         return Failure::data(error);
     };

@@ -19,6 +19,7 @@ pub mod candidates;
 pub mod cost;
 mod elements;
 mod group;
+mod outlier;
 pub mod rule;
 mod sample;
 mod share;
@@ -35,6 +36,7 @@ use crate::survey::Surveyed;
 use crate::{DatasetError, Names, parallel};
 
 pub use elements::choose_elements;
+pub use outlier::Outlier;
 pub use rule::{Access, Prefer, Wish};
 pub use share::Shares;
 pub use trial::Trial;
@@ -50,6 +52,8 @@ pub struct Group {
     pub range: Option<ValueRange>,
     /// Whether they are values, and not just bytes: only values are narrowed.
     pub has_values: bool,
+    /// A value but for which they could be narrower.
+    pub outlier: Option<Outlier>,
     /// Whether a chain was named for them, so that nothing was chosen.
     pub is_said: bool,
     /// The runs, in the order of files.
@@ -241,11 +245,13 @@ fn try_out(
 ) -> Result<Group, DatasetError> {
     let sample = sample::read(scan, &draft.runs, draft.bytes, sample::shape(wish))?;
     let sampled_bytes = sample.iter().map(|piece| piece.len() as u64).sum();
+    let values = draft.range.filter(|_| draft.has_values);
     let mut group = Group {
         kind: draft.kind,
         element: draft.element,
         range: draft.range,
         has_values: draft.has_values,
+        outlier: Outlier::find(draft.element, values, &sample),
         is_said: draft.said.is_some(),
         runs: draft.runs,
         bytes: draft.bytes,

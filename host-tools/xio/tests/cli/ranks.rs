@@ -30,6 +30,13 @@ fn what_rank_does_not_take_is_named_with_its_place_and_what_to_do() {
     let error = format!("ids.bin: element 290001 (byte 1160004) is 4194304, {large}");
     folder.fails(1, &error, &pack_elements("ids.bin", "u32", "rank"));
 
+    values[290_001] = 70_000;
+    let bytes: Vec<u8> = values.iter().flat_map(|it| it.to_le_bytes()).collect();
+    folder.write("wide.bin", &bytes);
+    let error = "wide.bin: element 290001 (byte 1160004) is 70000, which does not fit u16 (0..=65535): it needs 17 bits, and later elements may need more; choose a wider stored chain";
+    folder.fails(1, error, &pack_elements("wide.bin", "u32", "u16+rank"));
+    fs::remove_file(folder.path("wide.bin")).unwrap();
+
     let error = "standard input: rank reads its input twice, first to count the ids; write it to a file, and pack that";
     let named = [&pack_elements("-", "u32", "rank")[..], &["--name", "ids"]].concat();
     folder.fails(2, error, &named);
