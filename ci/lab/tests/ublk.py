@@ -429,6 +429,8 @@ def taken(guest: Guest, target: Target) -> None:
     target.kill()
     tried = guest.run(f"snap-target {other} 2 2>&1", 60)
     expect_that(f"a dead process': {tried.output}", tried.status != 0 and "--delete-ublk 2" in tried.output)
+    tried = guest.run(f"timeout 30 snap-target /tmp/tokens.xio --listen 127.0.0.1:4421 --nqn {NQN}-other --ublk 0 2>&1", 60)
+    expect_that(f"the same content of another subsystem: {tried.output}", tried.status == 1 and "/dev/ublkb0 is there already" in tried.output)
     expect("memory's is deleted", guest.run("snap-target --delete-ublk 1", 60).checked().strip(), "/dev/ublkb1 is deleted")
     target.start()
     dataset(guest)

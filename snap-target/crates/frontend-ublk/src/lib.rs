@@ -18,7 +18,10 @@
 
 mod device;
 mod disk;
+mod driver;
 mod error;
+mod found;
+mod life;
 mod limits;
 mod order;
 mod queue;

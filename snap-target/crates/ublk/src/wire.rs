@@ -124,6 +124,17 @@ impl DeviceInfo {
         }
     }
 
+    /// The same in another place of its life, as the driver would say it.
+    #[must_use]
+    pub fn in_state(self, state: DeviceState) -> Self {
+        let state = match state {
+            DeviceState::Dead => 0,
+            DeviceState::Live => 1,
+            DeviceState::Quiesced => 2,
+        };
+        Self { state, ..self }
+    }
+
     /// Whether all of these are among its features.
     #[must_use]
     pub fn has(&self, features: Features) -> bool {
