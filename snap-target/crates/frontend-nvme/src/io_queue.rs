@@ -243,6 +243,8 @@ impl IoQueue {
         self.meter.note(EventKind::ConnectionFailed, 0);
     }
 
+    /// Inlined as [`parse_io`] is.
+    #[inline(always)]
     fn parse(&self, slot: Slot) -> Result<IoCommand, Status> {
         parse_io(
             self.link.command(slot),
@@ -257,6 +259,12 @@ impl IoQueue {
         self.commands.get(slot.index()).copied().flatten()
     }
 
+    fn keep(&mut self, slot: Slot, command: Option<IoCommand>) {
+        if let Some(place) = self.commands.get_mut(slot.index()) {
+            *place = command;
+        }
+    }
+
     fn command(&mut self, slot: Slot, key: Key, engine: &mut Engine) {
         let sqe = self.link.command(slot);
         self.meter.begin(slot, sqe, &self.namespaces);
@@ -266,11 +274,29 @@ impl IoQueue {
         if let Some(place) = self.named.get_mut(slot.index()) {
             *place = named;
         }
+        if !self.halves.concerns(self.link.command(slot)) {
+            // Reads and writes by their fields: a command that is copied as a whole is read wider than it was written, and waits there for every store before it.
+            match self.parse(slot) {
+                Ok(IoCommand::Read(range)) => {
+                    self.keep(slot, Some(IoCommand::Read(range)));
+                    return self.begin_read(slot, range, key, engine);
+                }
+                Ok(IoCommand::Write(range)) => {
+                    self.keep(slot, Some(IoCommand::Write(range)));
+                    return self.begin_write(slot, range, engine);
+                }
+                _ => {}
+            }
+        }
+        self.command_apart(slot, key, engine);
+    }
+
+    /// A command that is no read or write, or may be a half of a fused operation.
+    #[inline(never)]
+    fn command_apart(&mut self, slot: Slot, key: Key, engine: &mut Engine) {
         let parsed = match self.reservation(slot) {
             Some(command) if self.link.command(slot).fuse() == 0 => {
-                if let Some(place) = self.commands.get_mut(slot.index()) {
-                    *place = None;
-                }
+                self.keep(slot, None);
                 self.end_waiting_half();
                 return self.reserve(slot, command, key);
             }
@@ -278,9 +304,7 @@ impl IoQueue {
             Some(_) => Err(Status::INVALID_FIELD.dnr()),
             None => self.parse(slot),
         };
-        if let Some(place) = self.commands.get_mut(slot.index()) {
-            *place = parsed.ok();
-        }
+        self.keep(slot, parsed.ok());
         if self.halves.concerns(self.link.command(slot)) {
             self.fused(slot, parsed, key, engine);
         } else {
@@ -297,26 +321,32 @@ impl IoQueue {
         engine: &mut Engine,
     ) {
         match parsed {
-            Ok(IoCommand::Read(range)) => {
-                let is_first = self.waiting_reads.is_empty();
-                self.waiting_reads.push_back((slot, range));
-                // One that writes into the host's memory begins when the command behind it is known. Over a wire each is answered before the next is taken, so that a host is
-                // held up by the answers that it leaves there.
-                if !matches!(self.link.transfer(slot), Transfer::InMemory) {
-                    self.begin_reads(key, engine);
-                } else if is_first {
-                    self.expect(self.waiting_reads.front(), engine);
-                }
-            }
-            Ok(IoCommand::Write(range)) if self.may_be_lent(slot, &range, engine) => {
-                self.lent_writes.push_back((slot, range));
-                if self.lent_writes.len() == 1 {
-                    self.expect(self.lent_writes.front(), engine);
-                }
-            }
-            Ok(IoCommand::Write(range)) => self.take_data(slot, range.bytes, engine),
+            Ok(IoCommand::Read(range)) => self.begin_read(slot, range, key, engine),
+            Ok(IoCommand::Write(range)) => self.begin_write(slot, range, engine),
             Ok(command) => self.begin_other(slot, command, key, engine),
             Err(status) => self.fail(slot, status, None),
+        }
+    }
+
+    fn begin_read(&mut self, slot: Slot, range: BlockRange, key: Key, engine: &mut Engine) {
+        let is_first = self.waiting_reads.is_empty();
+        self.waiting_reads.push_back((slot, range));
+        // One that writes into the host's memory begins when the command behind it is known. Over a wire each is answered before the next is taken, so that a host is
+        // held up by the answers that it leaves there.
+        if !matches!(self.link.transfer(slot), Transfer::InMemory) {
+            self.begin_reads(key, engine);
+        } else if is_first {
+            self.expect(self.waiting_reads.front(), engine);
+        }
+    }
+
+    fn begin_write(&mut self, slot: Slot, range: BlockRange, engine: &mut Engine) {
+        if !self.may_be_lent(slot, &range, engine) {
+            return self.take_data(slot, range.bytes, engine);
+        }
+        self.lent_writes.push_back((slot, range));
+        if self.lent_writes.len() == 1 {
+            self.expect(self.lent_writes.front(), engine);
         }
     }
 

@@ -24,6 +24,7 @@ impl Leases {
     ///
     /// # Errors
     /// The first byte that cannot be reached so.
+    #[inline(always)]
     pub fn view(
         &mut self,
         windows: &Windows,

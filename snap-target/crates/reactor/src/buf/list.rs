@@ -85,16 +85,23 @@ impl Default for Pieces {
 }
 
 impl Pieces {
-    /// Appends to pieces of `len` bytes.
+    /// Appends to pieces of `len` bytes. The first ones are put in place in the caller: a piece that went through memory would be read back wider than it was
+    /// written, and wait there for every store before it, those to memory that a guest's processor has among them.
+    #[inline(always)]
     pub(super) fn push(&mut self, piece: Piece, len: usize) {
         match self {
-            Self::Few(few) if few.len() < INLINE_SEGMENTS => return few.push(piece),
-            Self::Many { list, start: 0 } if list.0.len() == len => {
-                if let Some(table) = Rc::get_mut(&mut list.0) {
-                    return table.push(piece);
-                }
-            }
-            _ => {}
+            Self::Few(few) if few.len() < INLINE_SEGMENTS => few.push(piece),
+            _ => self.push_more(piece, len),
+        }
+    }
+
+    #[inline(never)]
+    fn push_more(&mut self, piece: Piece, len: usize) {
+        if let Self::Many { list, start: 0 } = self
+            && list.0.len() == len
+            && let Some(table) = Rc::get_mut(&mut list.0)
+        {
+            return table.push(piece);
         }
         // A list of our own: there are too many now, or others see the list, or it is longer than what we see of it.
         let mut list = List::take();

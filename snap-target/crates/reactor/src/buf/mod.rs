@@ -104,6 +104,7 @@ impl IoBuf {
     ///
     /// # Safety
     /// As [`IoBuf::guest`].
+    #[inline(always)]
     pub unsafe fn push_guest(&mut self, keeper: Rc<Lease>, ptr: NonNull<u8>, len: u32) {
         self.push(Piece {
             ptr,
@@ -142,6 +143,7 @@ impl IoBuf {
         buf
     }
 
+    #[inline(always)]
     fn push(&mut self, piece: Piece) {
         let bytes = piece.len as usize;
         if bytes > 0 {
