@@ -1,4 +1,4 @@
-"""Runs the stages of ci/test one after another, with what they need downloaded meanwhile, and sums them up."""
+"""Runs the stages of ci/test one after another, those in guests two at a time, with what they need downloaded meanwhile, and sums them up."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,16 +20,19 @@ from debian.mirror import CANNOT_INSTALL_HERE
 REPOSITORY = Path(__file__).resolve().parents[1]
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target"))
 STAGE_SECONDS_MAX = 40 * 60
+# Of those in guests, which leave a processor of two idle for half of their time.
+STAGES_AT_ONCE = 2
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One check. `commands` run in order until one fails; `install` has run in the background before."""
+    """One check. `commands` run in order until one fails; `install` has run in the background before. `in_guests`: it may run beside another such one."""
 
     name: str
     what: str
     commands: tuple[tuple[str, ...], ...]
     install: tuple[str, ...] = ()
+    in_guests: bool = False
 
 
 @dataclass(frozen=True)
@@ -105,42 +109,49 @@ def stages() -> list[Stage]:
             "a real Linux NVMe host against snap-target; then verbs on soft-RoCE; both, and xio, against Linux over networks that the test breaks",
             (programs, lab_test, verbs_test, fabrics_test),
             install=("ci/lab/install",),
+            in_guests=True,
         ),
         Stage(
             "mount",
             "a stock Linux kernel mounts what xio pack makes of a folder, and what the erofs and gpt crates lay out; numpy reads it there; files on NFS, mapped and served",
             (programs, mount_test, nfs_test),
             install=("ci/lab/install",),
+            in_guests=True,
         ),
         Stage(
             "operate",
             "an operator changes what is served while real Linux hosts have it, and while a disk hangs",
             (programs, operate_test, hang_test),
             install=("ci/lab/install",),
+            in_guests=True,
         ),
         Stage(
             "pcie",
             "a guest's stock nvme driver has snap-target on its PCI bus, over vfio-user",
             (programs, pcie_test),
             install=("ci/lab/install",),
+            in_guests=True,
         ),
         Stage(
             "virtio",
             "a guest's stock virtio-blk driver has snap-target's disks, over vhost-user, through kills of the daemon",
             (programs, virtio_test),
             install=("ci/lab/install",),
+            in_guests=True,
         ),
         Stage(
             "ublk",
             "snap-target's disks as block devices of its own machine, on two kernels, through kills of the daemon",
             (programs, ublk_test),
             install=("ci/lab/install",),
+            in_guests=True,
         ),
         Stage(
             "aarch64",
             "the crates that a DPU runs, under qemu-user",
             (("ci/aarch64/test",),),
             install=("ci/aarch64/test", "--install-only"),
+            in_guests=True,
         ),
     ]
 
@@ -166,18 +177,20 @@ class Installs:
 
 
 def run_stage(stage: Stage, installs: Installs, in_ci: bool) -> Outcome:
-    print(f"\n=== {stage.name}: {stage.what}", flush=True)
+    show(f"\n=== {stage.name}: {stage.what}\n")
     started = time.monotonic()
+    # Whose line it is, where two stages print.
+    mark = f"{stage.name}: " if stage.in_guests else ""
     if stage.install:
         installed = installs.wait(stage.install)
-        print(installed.stdout, end="", flush=True)
+        show("".join(mark + line for line in installed.stdout.splitlines(keepends=True)))
         if installed.returncode == CANNOT_INSTALL_HERE and not in_ci:
             return Outcome(stage, Counts(0, 0), time.monotonic() - started, "skipped: cannot be installed here")
         if installed.returncode != 0:
             return Outcome(stage, Counts(0, 1), time.monotonic() - started, "cannot be installed")
     printed, status = "", 0
     for command in stage.commands:
-        output, status = run_and_show(command, STAGE_SECONDS_MAX - (time.monotonic() - started))
+        output, status = run_and_show(command, STAGE_SECONDS_MAX - (time.monotonic() - started), mark)
         printed += output
         if status != 0:
             break
@@ -188,8 +201,20 @@ def run_stage(stage: Stage, installs: Installs, in_ci: bool) -> Outcome:
     return Outcome(stage, stage_counts(printed, status), seconds, note)
 
 
-def run_and_show(command: tuple[str, ...], seconds_max: float) -> tuple[str, int]:
-    """What the command printed, shown as it comes, and its exit status. Out of time, all that it started is killed."""
+def run_all(chosen: list[Stage], installs: Installs, in_ci: bool) -> list[Outcome]:
+    """In their order; those in guests last, some at once."""
+    outcomes = [run_stage(stage, installs, in_ci) for stage in chosen if not stage.in_guests]
+    with ThreadPoolExecutor(STAGES_AT_ONCE) as pool:
+        return outcomes + list(pool.map(lambda stage: run_stage(stage, installs, in_ci), [stage for stage in chosen if stage.in_guests]))
+
+
+def show(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def run_and_show(command: tuple[str, ...], seconds_max: float, mark: str = "") -> tuple[str, int]:
+    """What the command printed, shown as it comes with `mark` before each line, and its exit status. Out of time, all that it started is killed."""
     lines = []
     with subprocess.Popen(
         command,
@@ -207,8 +232,7 @@ def run_and_show(command: tuple[str, ...], seconds_max: float) -> tuple[str, int
             assert process.stdout is not None
             for line in process.stdout:
                 lines.append(line)
-                sys.stdout.write(line)
-                sys.stdout.flush()
+                show(mark + line)
             status = process.wait()
         except BaseException:
             os.killpg(process.pid, signal.SIGKILL)
@@ -245,7 +269,7 @@ def main() -> int:
     os.environ.setdefault("CARGO_INCREMENTAL", "0")
     started = time.monotonic()
     installs = Installs(chosen)
-    outcomes = [run_stage(stage, installs, in_ci) for stage in chosen]
+    outcomes = run_all(chosen, installs, in_ci)
     total = show_summary(outcomes, time.monotonic() - started)
     return 1 if total.failed else 0
 
