@@ -106,8 +106,15 @@ def stages() -> list[Stage]:
         Stage("ci", "the checks' own parts, the guest included", ((*python, "*_test.py"),), install=("ci/lab/install",)),
         Stage(
             "lab",
-            "a real Linux NVMe host against snap-target; then verbs on soft-RoCE; both, and xio, against Linux over networks that the test breaks",
-            (programs, lab_test, verbs_test, fabrics_test),
+            "a real Linux NVMe host against snap-target; then verbs on soft-RoCE",
+            (programs, lab_test, verbs_test),
+            install=("ci/lab/install",),
+            in_guests=True,
+        ),
+        Stage(
+            "fabrics",
+            "NVMe over RDMA and TCP, xio too, against Linux over networks that the test breaks",
+            (programs, fabrics_test),
             install=("ci/lab/install",),
             in_guests=True,
         ),
