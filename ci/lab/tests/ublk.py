@@ -277,7 +277,7 @@ def paused(guest: Guest, target: Target) -> None:
 def killed(guest: Guest, target: Target, gently: bool = False) -> None:
     # One fio after another, until it is enough: where all is emulated, nobody knows how long a start takes.
     job = fio(FILE, "randrw", "--time_based --runtime=5 --verify_backlog=64")
-    writer = f"rm -f /tmp/fio /tmp/end; until test -e /tmp/enough; do {job} >> /tmp/fio || {{ echo failed >> /tmp/fio; break; }}; done; touch /tmp/end"
+    writer = f"rm -f /tmp/fio /tmp/end; until test -e /tmp/enough; do {job} >> /tmp/fio 2>&1 || {{ echo failed >> /tmp/fio; break; }}; done; touch /tmp/end"
     reader = f"until test -e /tmp/end; do head -c {DATASET.stat().st_size} /dev/{VOLUME} | sha256sum; blockdev --flushbufs /dev/{VOLUME}; done > /tmp/read; touch /tmp/read.end"
     guest.run(f"rm -f /tmp/enough /tmp/end /tmp/read.end; ({writer}) & ({reader}) & true").checked()
     for _ in range(1 if gently else KILLS):

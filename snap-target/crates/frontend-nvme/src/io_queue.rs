@@ -1,6 +1,7 @@
 //! One I/O queue: commands in, requests to the engine, answers out.
 
 mod access;
+mod arrival;
 mod commands;
 mod ending;
 mod halves;
@@ -15,7 +16,7 @@ use namespace::{Asked, Done, Engine, Found, Io, NamespaceError, NamespaceKey, Re
 use nvme::controller::reservation::HostId;
 use nvme::controller::{
     BlockAt, BlockRange, CommandError, ControllerId, ControllerLimits, CopyFormats, IoCommand,
-    NamespaceInfo, NamespaceSet as NamespaceInfos, parse_io,
+    NamespaceInfo, NamespaceSet as NamespaceInfos,
 };
 use nvme::queue::{Completion, QueueId, Slot, Transfer};
 use nvme_spec::{IoOpcode, Lba, Nsid, Sqe, Status};
@@ -243,91 +244,6 @@ impl IoQueue {
         self.meter.note(EventKind::ConnectionFailed, 0);
     }
 
-    /// Inlined as [`parse_io`] is.
-    #[inline(always)]
-    fn parse(&self, slot: Slot) -> Result<IoCommand, Status> {
-        parse_io(
-            self.link.command(slot),
-            self.link.transfer(slot),
-            &self.namespaces,
-            self.transfer_bytes_max,
-        )
-    }
-
-    /// The slot's command, as [`IoQueue::command`] found it.
-    fn parsed(&self, slot: Slot) -> Option<IoCommand> {
-        self.commands.get(slot.index()).copied().flatten()
-    }
-
-    fn keep(&mut self, slot: Slot, command: Option<IoCommand>) {
-        if let Some(place) = self.commands.get_mut(slot.index()) {
-            *place = command;
-        }
-    }
-
-    fn command(&mut self, slot: Slot, key: Key, engine: &mut Engine) {
-        let sqe = self.link.command(slot);
-        self.meter.begin(slot, sqe, &self.namespaces);
-        self.share.begun(self.meter.now_ns());
-        self.outstanding += 1;
-        let named = self.namespaces.get(sqe.nsid()).map(|info| info.uuid);
-        if let Some(place) = self.named.get_mut(slot.index()) {
-            *place = named;
-        }
-        if !self.halves.concerns(self.link.command(slot)) {
-            // Reads and writes by their fields: a command that is copied as a whole is read wider than it was written, and waits there for every store before it.
-            match self.parse(slot) {
-                Ok(IoCommand::Read(range)) => {
-                    self.keep(slot, Some(IoCommand::Read(range)));
-                    return self.begin_read(slot, range, key, engine);
-                }
-                Ok(IoCommand::Write(range)) => {
-                    self.keep(slot, Some(IoCommand::Write(range)));
-                    return self.begin_write(slot, range, engine);
-                }
-                _ => {}
-            }
-        }
-        self.command_apart(slot, key, engine);
-    }
-
-    /// A command that is no read or write, or may be a half of a fused operation.
-    #[inline(never)]
-    fn command_apart(&mut self, slot: Slot, key: Key, engine: &mut Engine) {
-        let parsed = match self.reservation(slot) {
-            Some(command) if self.link.command(slot).fuse() == 0 => {
-                self.keep(slot, None);
-                self.end_waiting_half();
-                return self.reserve(slot, command, key);
-            }
-            // No reservation command is a half; where one says so, it stands for it.
-            Some(_) => Err(Status::INVALID_FIELD.dnr()),
-            None => self.parse(slot),
-        };
-        self.keep(slot, parsed.ok());
-        if self.halves.concerns(self.link.command(slot)) {
-            self.fused(slot, parsed, key, engine);
-        } else {
-            self.begin(slot, parsed, key, engine);
-        }
-    }
-
-    /// Begins a command that is no half of a fused operation.
-    fn begin(
-        &mut self,
-        slot: Slot,
-        parsed: Result<IoCommand, Status>,
-        key: Key,
-        engine: &mut Engine,
-    ) {
-        match parsed {
-            Ok(IoCommand::Read(range)) => self.begin_read(slot, range, key, engine),
-            Ok(IoCommand::Write(range)) => self.begin_write(slot, range, engine),
-            Ok(command) => self.begin_other(slot, command, key, engine),
-            Err(status) => self.fail(slot, status, None),
-        }
-    }
-
     fn begin_read(&mut self, slot: Slot, range: BlockRange, key: Key, engine: &mut Engine) {
         let is_first = self.waiting_reads.is_empty();
         self.waiting_reads.push_back((slot, range));
@@ -337,16 +253,6 @@ impl IoQueue {
             self.begin_reads(key, engine);
         } else if is_first {
             self.expect(self.waiting_reads.front(), engine);
-        }
-    }
-
-    fn begin_write(&mut self, slot: Slot, range: BlockRange, engine: &mut Engine) {
-        if !self.may_be_lent(slot, &range, engine) {
-            return self.take_data(slot, range.bytes, engine);
-        }
-        self.lent_writes.push_back((slot, range));
-        if self.lent_writes.len() == 1 {
-            self.expect(self.lent_writes.front(), engine);
         }
     }
 

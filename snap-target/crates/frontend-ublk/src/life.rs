@@ -87,6 +87,7 @@ impl Life {
     pub(crate) fn has(&self, features: Features) -> bool {
         self.info.has(features)
     }
+
     /// A new disk.
     fn appear(&mut self, doors: &[Door]) -> Result<(), DeviceError> {
         self.driver.set_params(self.number, &self.disk.params())?;

@@ -127,11 +127,7 @@ impl DeviceInfo {
     /// The same in another place of its life, as the driver would say it.
     #[must_use]
     pub fn in_state(self, state: DeviceState) -> Self {
-        let state = match state {
-            DeviceState::Dead => 0,
-            DeviceState::Live => 1,
-            DeviceState::Quiesced => 2,
-        };
+        let state = state as u16;
         Self { state, ..self }
     }
 
@@ -146,11 +142,11 @@ impl DeviceInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceState {
     /// It was not started, or is being deleted: there is no disk.
-    Dead,
+    Dead = 0,
     /// Somebody serves it, or it is not known yet that nobody does.
-    Live,
+    Live = 1,
     /// Nobody serves it: its requests wait.
-    Quiesced,
+    Quiesced = 2,
 }
 
 /// UBLK_F_*.

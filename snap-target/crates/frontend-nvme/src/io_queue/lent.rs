@@ -8,6 +8,16 @@ use super::IoQueue;
 use crate::table::Key;
 
 impl IoQueue {
+    pub(super) fn begin_write(&mut self, slot: Slot, range: BlockRange, engine: &mut Engine) {
+        if !self.may_be_lent(slot, &range, engine) {
+            return self.take_data(slot, range.bytes, engine);
+        }
+        self.lent_writes.push_back((slot, range));
+        if self.lent_writes.len() == 1 {
+            self.expect(self.lent_writes.front(), engine);
+        }
+    }
+
     /// Begins writes whose data the store reads where the host has them, once it has taken the request: no copy of ours, and nothing of the host's memory is kept
     /// for long. Where the host names no place that can be read so, they are as others.
     pub(super) fn begin_lent_writes(&mut self, key: Key, engine: &mut Engine) {
