@@ -24,7 +24,7 @@ use crate::locals::{self, LocalConfig};
 #[derive(Debug, Parser)]
 #[command(version, after_help = EXAMPLES)]
 pub struct Args {
-    /// A volume made by `xio pack` (a path), a raw store: mem:SIZE, null:SIZE, file:PATH, nvme+tcp://HOST:PORT/SUBNQN; several as one: mixed:PART+PART, stripe:UNIT:STORE+STORE, replicas:STORE+STORE
+    /// A volume made by `xio pack` (a path), a raw store: mem:SIZE, null:SIZE, void:SIZE, file:PATH, nvme+tcp://HOST:PORT/SUBNQN; several as one: mixed:PART+PART, stripe:UNIT:STORE+STORE, replicas:STORE+STORE
     ///
     /// A bare path must be a volume; it is served read-only, decoded. `file:PATH` serves a file or block device as it is, byte for byte,
     /// and takes writes where the file can be written. `mem:SIZE` is memory that ends with the daemon, for measuring: a block that is read

@@ -264,7 +264,7 @@ fn is_permission(error: &StoreError) -> bool {
 fn raw_identity(spec: &StoreSpec, bytes: u64, given: &mut Given<'_>) -> Result<Identity> {
     Ok(match spec {
         StoreSpec::File { path } => identity::of_path(path, bytes, given)?,
-        StoreSpec::Mem { .. } | StoreSpec::Null { .. } => {
+        StoreSpec::Mem { .. } | StoreSpec::Null { .. } | StoreSpec::Void { .. } => {
             let mut fresh = [0; 16];
             File::open("/dev/urandom")?.read_exact(&mut fresh)?;
             Identity::of_raw("memory", &fresh)

@@ -258,7 +258,7 @@ pub fn source(source: Option<&v1::Source>) -> Result<String, ManageError> {
         return Err(invalid(
             "source",
             format!(
-                "{} bytes; it has 1 to {SOURCE_BYTES_MAX}: a path, file:PATH, mem:SIZE or null:SIZE",
+                "{} bytes; it has 1 to {SOURCE_BYTES_MAX}: a path, file:PATH, mem:SIZE, null:SIZE or void:SIZE",
                 text.len()
             ),
         ));

@@ -220,14 +220,20 @@ impl SourceSpec {
         }
     }
 
-    /// Whether both are the same disk: a `null:` store's size is a part of its name.
+    /// Whether both are the same disk: a `null:` or `void:` store's size is a part of its name.
     pub fn is_same_disk(&self, other: &Self) -> bool {
-        let is_null = |part: &Self| {
-            let null = StoreSpec::Null { bytes: 0 };
-            let is = |spec| std::mem::discriminant(spec) == std::mem::discriminant(&null);
-            matches!(part, Self::Store { spec, .. } if is(spec))
+        let sizeless = |part: &Self| match part {
+            Self::Store { spec, .. } => match spec {
+                StoreSpec::Null { .. } | StoreSpec::Void { .. } => {
+                    Some(std::mem::discriminant(spec))
+                }
+                StoreSpec::Mem { .. } | StoreSpec::File { .. } => None,
+            },
+            _ => None,
         };
-        let is_same = |(one, other): (&Self, &Self)| one == other || is_null(one) && is_null(other);
+        let is_same = |(one, other): (&Self, &Self)| {
+            one == other || sizeless(one).is_some() && sizeless(one) == sizeless(other)
+        };
         let (ours, theirs) = (self.parts(), other.parts());
         let of_a_kind = std::mem::discriminant(self) == std::mem::discriminant(other);
         of_a_kind && ours.len() == theirs.len() && ours.iter().zip(theirs).all(is_same)

@@ -234,7 +234,8 @@ fn namespace(
         }
         (None, Some(store)) => {
             if let SourceSpec::Store {
-                spec: StoreSpec::Mem { bytes } | StoreSpec::Null { bytes },
+                spec:
+                    StoreSpec::Mem { bytes } | StoreSpec::Null { bytes } | StoreSpec::Void { bytes },
                 lba_bytes,
             } = store.value
                 && bytes < u64::from(lba_bytes)

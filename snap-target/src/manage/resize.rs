@@ -354,7 +354,10 @@ impl Manager {
                     });
                 }
                 (StoreSpec::File { path }, NewSize::Rescan) => as_it_is = Some(path.clone()),
-                (StoreSpec::Null { bytes: now }, NewSize::Bytes(bytes)) => {
+                (
+                    StoreSpec::Null { bytes: now } | StoreSpec::Void { bytes: now },
+                    NewSize::Bytes(bytes),
+                ) => {
                     whole_blocks(bytes, *lba_bytes)?;
                     may_shrink(served, bytes, force)?;
                     *now = of_last_part(bytes, before_last)?;
@@ -366,7 +369,10 @@ impl Manager {
                             .to_owned(),
                     ));
                 }
-                (StoreSpec::Null { .. } | StoreSpec::Mem { .. }, NewSize::Rescan) => {
+                (
+                    StoreSpec::Null { .. } | StoreSpec::Void { .. } | StoreSpec::Mem { .. },
+                    NewSize::Rescan,
+                ) => {
                     return Err(ManageError::new(
                         Reason::Size,
                         "only files and block devices can have changed by themselves; name a size"

@@ -152,6 +152,7 @@ enum Source {
     File { path: PathBuf, lba_bytes: u32 },
     Mem { bytes: u64, lba_bytes: u32 },
     Null { bytes: u64, lba_bytes: u32 },
+    Void { bytes: u64, lba_bytes: u32 },
     Array { members: String, lba_bytes: u32 },
     ArrayVolume { members: String },
     Mixed { parts: Vec<Source>, lba_bytes: u32 },
@@ -426,6 +427,7 @@ impl Source {
             Self::File { path, lba_bytes } => store(StoreSpec::File { path }, lba_bytes),
             Self::Mem { bytes, lba_bytes } => store(StoreSpec::Mem { bytes }, lba_bytes),
             Self::Null { bytes, lba_bytes } => store(StoreSpec::Null { bytes }, lba_bytes),
+            Self::Void { bytes, lba_bytes } => store(StoreSpec::Void { bytes }, lba_bytes),
             Self::Array { members, lba_bytes } => SourceSpec::Array {
                 spec: array(&members)?,
                 lba_bytes,
@@ -455,6 +457,10 @@ fn stored(spec: &StoreSpec, lba_bytes: u32) -> Source {
             lba_bytes,
         },
         StoreSpec::Null { bytes } => Source::Null {
+            bytes: *bytes,
+            lba_bytes,
+        },
+        StoreSpec::Void { bytes } => Source::Void {
             bytes: *bytes,
             lba_bytes,
         },

@@ -20,7 +20,7 @@ use crate::text;
 const ATTACH_HELP: &str = "\
 Paths are those of the daemon's machine. A bare path is a volume made by `xio pack`, served decoded and read-only; file:PATH is a file or block device,
 byte for byte; mem:SIZE is memory that ends with the daemon, for measuring: a block that is read while another host writes it may come partly old and
-partly new; null:SIZE reads zeros. mixed:PART+PART is one disk of 2 to 16 of these, one behind another: writes to a volume's blocks are refused, those to
+partly new; null:SIZE reads zeros, void:SIZE nothing that means anything. mixed:PART+PART is one disk of 2 to 16 of these, one behind another: writes to a volume's blocks are refused, those to
 others are taken (a + in a path is written ++). stripe:UNIT:STORE+STORE is one disk whose bytes are spread over 2 to 16 stores in units of UNIT, and
 stripe:new:UNIT:STORE+STORE makes it of blank ones first; replicas:STORE+STORE reads the same bytes from whichever store answers. In front of both, volume:
 means the volume in them, decoded. Their stores are file:PATH and remote namespaces (nvme++tcp://HOST/SUBNQN?nsid=N: a + is written ++).
@@ -53,7 +53,7 @@ pub struct Attach {
     #[arg(value_name = "SUBSYSTEM")]
     pub subsystem_nqn: String,
 
-    /// A volume's path, file:PATH, mem:SIZE, null:SIZE, mixed:PART+PART, stripe:UNIT:STORE+STORE or replicas:STORE+STORE
+    /// A volume's path, file:PATH, mem:SIZE, null:SIZE, void:SIZE, mixed:PART+PART, stripe:UNIT:STORE+STORE or replicas:STORE+STORE
     pub source: String,
 
     /// Its number; otherwise the lowest free one

@@ -1,4 +1,4 @@
-//! Where stored bytes live: the [`Store`] contract and its implementations `mem:`, `file:` and `null:`.
+//! Where stored bytes live: the [`Store`] contract and its implementations `mem:`, `file:`, `null:` and `void:`.
 //!
 //! **What it is.** A [`SharedStore`] is opened once from a [`StoreSpec`] and is `Send + Sync`; each reactor opens a handle of its own
 //! ([`SharedStore::open_handle`]), a [`Store`], which is neither. The duties of a handle and of its caller stand at [`Store`].

@@ -1,4 +1,5 @@
-//! `null:SIZE`: reads zeros, takes and forgets writes. For measuring everything but the store.
+//! `null:SIZE` and `void:SIZE`: they take and forget writes. `null:` reads zeros. `void:` promises nothing of what is read: zeros, but memory of a guest's stays as it
+//! is, as with SPDK's null bdev and Linux' null_blk. For measuring everything but the store.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -21,11 +22,25 @@ pub(crate) struct NullBackend {
     name: String,
     limits: Limits,
     zeros: Arc<Mapping>,
+    reads: Reads,
+}
+
+/// What is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reads {
+    /// Zeros.
+    Zeros,
+    /// What nobody needs.
+    Anything,
 }
 
 impl NullBackend {
-    pub(crate) fn new(bytes: u64, writable: bool) -> Result<Self, StoreError> {
-        let name = format!("null:{}", Exact(bytes));
+    pub(crate) fn new(bytes: u64, writable: bool, reads: Reads) -> Result<Self, StoreError> {
+        let scheme = match reads {
+            Reads::Zeros => "null",
+            Reads::Anything => "void",
+        };
+        let name = format!("{scheme}:{}", Exact(bytes));
         let zeros = Mapping::new(ZERO_BYTES as usize).map_err(|error| StoreError::Resources {
             store: name.clone(),
             why: error.to_string(),
@@ -34,6 +49,7 @@ impl NullBackend {
             name,
             limits: memory_limits(bytes, writable),
             zeros: Arc::new(zeros),
+            reads,
         })
     }
 }
@@ -44,7 +60,10 @@ impl Backend for NullBackend {
     }
 
     fn describe(&self) -> String {
-        "reads zeros, forgets writes".to_owned()
+        match self.reads {
+            Reads::Zeros => "reads zeros, forgets writes".to_owned(),
+            Reads::Anything => "reads nothing, forgets writes".to_owned(),
+        }
     }
 
     fn limits(&self) -> Limits {
@@ -52,11 +71,16 @@ impl Backend for NullBackend {
     }
 
     fn open_handle(&self, _ring: &Ring) -> Result<Box<dyn Store>, StoreError> {
+        let (zeros, region) = (self.zeros.clone(), self.zeros.region());
+        let keeper = match self.reads {
+            Reads::Zeros => Lease::new(zeros, region),
+            Reads::Anything => Lease::void(zeros, region),
+        };
         Ok(Box::new(NullStore {
             name: self.name.clone(),
             limits: self.limits.clone(),
             zeros: self.zeros.clone(),
-            keeper: Lease::new(self.zeros.clone(), self.zeros.region()),
+            keeper,
             done: VecDeque::with_capacity(QUEUE_DEPTH_MAX as usize),
             closed: false,
         }))
@@ -141,6 +165,10 @@ impl Store for NullStore {
             || len.div_ceil(ZERO_BYTES) as usize > INLINE_SEGMENTS
         {
             return None;
+        }
+        if len <= ZERO_BYTES {
+            // SAFETY: as below.
+            return Some(unsafe { IoBuf::lease(self.keeper.clone(), self.zeros.base(), len) });
         }
         let mut buf = IoBuf::empty();
         let mut left = len;

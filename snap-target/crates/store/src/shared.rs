@@ -9,7 +9,7 @@ use crate::contract::{Limits, Store};
 use crate::error::StoreError;
 use crate::file::FileBackend;
 use crate::mem::MemBackend;
-use crate::null::NullBackend;
+use crate::null::{NullBackend, Reads};
 use crate::spec::StoreSpec;
 
 /// Whether a store may be changed.
@@ -124,7 +124,12 @@ impl SharedStore {
         let writable = options.access == Access::ReadWrite;
         Ok(match spec {
             StoreSpec::Mem { bytes } => Self::new(MemBackend::new(*bytes, writable)?),
-            StoreSpec::Null { bytes } => Self::new(NullBackend::new(*bytes, writable)?),
+            StoreSpec::Null { bytes } => {
+                Self::new(NullBackend::new(*bytes, writable, Reads::Zeros)?)
+            }
+            StoreSpec::Void { bytes } => {
+                Self::new(NullBackend::new(*bytes, writable, Reads::Anything)?)
+            }
             StoreSpec::File { path } => Self::new(FileBackend::open(path, options)?),
         })
     }

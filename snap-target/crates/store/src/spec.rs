@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use crate::error::StoreError;
 
-/// Largest `mem:` or `null:` store: 8 EiB, so that offsets stay positive as file offsets.
+/// Largest `mem:`, `null:` or `void:` store: 8 EiB, so that offsets stay positive as file offsets.
 pub const BYTES_MAX: u64 = 1 << 63;
 
 /// Which store to open.
@@ -27,10 +27,15 @@ pub enum StoreSpec {
         /// Size.
         bytes: u64,
     },
+    /// `void:SIZE`: as `null:`, but what is read means nothing, and memory of a guest's stays as it is.
+    Void {
+        /// Size.
+        bytes: u64,
+    },
 }
 
 impl StoreSpec {
-    /// Parses `mem:512MiB`, `file:PATH`, `null:1TiB`, or a bare path. Sizes are bytes, or with KiB, MiB, GiB, TiB (powers of 1024) or
+    /// Parses `mem:512MiB`, `file:PATH`, `null:1TiB`, `void:1TiB`, or a bare path. Sizes are bytes, or with KiB, MiB, GiB, TiB (powers of 1024) or
     /// kB, MB, GB, TB (powers of 1000).
     ///
     /// # Errors
@@ -48,6 +53,9 @@ impl StoreSpec {
                 bytes: parse_size(size).map_err(wrong)?,
             }),
             Some(("null", size)) => Ok(Self::Null {
+                bytes: parse_size(size).map_err(wrong)?,
+            }),
+            Some(("void", size)) => Ok(Self::Void {
                 bytes: parse_size(size).map_err(wrong)?,
             }),
             Some(("file", "")) => Err(wrong("the path is empty")),
@@ -136,6 +144,7 @@ impl fmt::Display for StoreSpec {
             Self::Mem { bytes } => write!(f, "mem:{}", Exact(*bytes)),
             Self::File { path } => write!(f, "file:{}", path.display()),
             Self::Null { bytes } => write!(f, "null:{}", Exact(*bytes)),
+            Self::Void { bytes } => write!(f, "void:{}", Exact(*bytes)),
         }
     }
 }
@@ -157,6 +166,10 @@ mod tests {
         assert_eq!(
             StoreSpec::parse("null:1TiB"),
             Ok(StoreSpec::Null { bytes: 1 << 40 })
+        );
+        assert_eq!(
+            StoreSpec::parse("void:1TiB"),
+            Ok(StoreSpec::Void { bytes: 1 << 40 })
         );
         assert_eq!(
             StoreSpec::parse("null:2GB"),

@@ -52,6 +52,27 @@ fn a_store_that_ends_in_submit_has_the_data_without_a_copy() {
     assert_eq!(write_copies(memory()), 0);
 }
 
+/// What a read of `null:` brings is zeros, whatever was there; of `void:` it is nothing, and the guest's memory stays as it is.
+#[test]
+fn a_void_leaves_memory_as_it_is() {
+    for (name, is_left) in [("null:1MiB", false), ("void:1MiB", true)] {
+        let spec = StoreSpec::parse(name).unwrap();
+        let store = SharedStore::open(&spec, OpenOptions::read_write()).unwrap();
+        let machine = Machine::start(store, 1);
+        let mut guest = machine.running();
+        guest.put(DATA, &pattern(9, 8192));
+        let read = transfer(2, 3, 1, DATA + 0x800, DATA + 0x1000);
+        assert_eq!(status(&guest.run(1, read)), Status::SUCCESS);
+        let mut expected = pattern(9, 8192);
+        if !is_left {
+            expected[0x800..0x1800].fill(0);
+        }
+        assert!(guest.get(DATA, 8192) == expected, "{name}");
+        let write = transfer(1, 3, 1, DATA, 0);
+        assert_eq!(status(&guest.run(1, write)), Status::SUCCESS);
+    }
+}
+
 /// Whoever keeps a write, for a moment or for long, gets a copy: the guest's memory is its own again.
 #[test]
 fn a_store_that_keeps_its_writes_has_copies_of_their_data() {

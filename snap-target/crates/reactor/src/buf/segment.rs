@@ -41,6 +41,8 @@ impl Backing {
 #[derive(Debug)]
 pub struct Lease {
     region: Region,
+    /// See [`Lease::void`].
+    is_void: bool,
     /// Held, never looked at: dropping it may unmap the memory.
     #[expect(dead_code, reason = "held only for its Drop")]
     keeper: Box<dyn Any>,
@@ -53,6 +55,17 @@ impl Lease {
     pub fn new(keeper: impl Any, region: Region) -> Rc<Self> {
         Rc::new(Self {
             region,
+            is_void: false,
+            keeper: Box::new(keeper),
+        })
+    }
+
+    /// The same of bytes that mean nothing to whoever asks for them: memory of a guest's may stay as it is where they were to go.
+    #[must_use]
+    pub fn void(keeper: impl Any, region: Region) -> Rc<Self> {
+        Rc::new(Self {
+            region,
+            is_void: true,
             keeper: Box::new(keeper),
         })
     }
@@ -165,6 +178,12 @@ impl<'a> Segment<'a> {
     #[must_use]
     pub fn is_registered(&self) -> bool {
         matches!(&self.backing, Backing::Pool(slot) if slot.is_registered())
+    }
+
+    /// Whether nobody needs these bytes; see [`Lease::void`].
+    #[must_use]
+    pub fn is_void(&self) -> bool {
+        matches!(self.backing, Backing::Store(lease) if lease.is_void)
     }
 
     pub(super) fn is_lease(&self) -> bool {

@@ -36,6 +36,13 @@ fn null() {
     run(&subject.read_only(|| open("null:1TiB", OpenOptions::read_only())));
 }
 
+/// Where memory is ours it has zeros.
+#[test]
+fn void() {
+    let subject = Subject::new(|| open("void:1TiB", OpenOptions::read_write())).forgets();
+    run(&subject.read_only(|| open("void:1TiB", OpenOptions::read_only())));
+}
+
 /// A file of fresh zeros for each opening.
 fn file_suite(scratch: &Scratch, bytes: u64, options: OpenOptions, read_only: OpenOptions) {
     let fresh = |options| {
