@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use namespace::{Asked, Done, Engine, Found, Io, NamespaceError, NamespaceKey, ReaderId};
+use namespace::{Answer, Asked, Done, Engine, Found, Io, NamespaceError, NamespaceKey, ReaderId};
 use nvme::controller::reservation::HostId;
 use nvme::controller::{
     BlockAt, BlockRange, CommandError, ControllerId, ControllerLimits, CopyFormats, IoCommand,
@@ -244,12 +244,20 @@ impl IoQueue {
         self.meter.note(EventKind::ConnectionFailed, 0);
     }
 
-    fn begin_read(&mut self, slot: Slot, range: BlockRange, key: Key, engine: &mut Engine) {
+    #[inline(always)]
+    fn begin_read(
+        &mut self,
+        slot: Slot,
+        range: BlockRange,
+        transfer: Transfer,
+        key: Key,
+        engine: &mut Engine,
+    ) {
         let is_first = self.waiting_reads.is_empty();
         self.waiting_reads.push_back((slot, range));
         // One that writes into the host's memory begins when the command behind it is known. Over a wire each is answered before the next is taken, so that a host is
         // held up by the answers that it leaves there.
-        if !matches!(self.link.transfer(slot), Transfer::InMemory) {
+        if !matches!(transfer, Transfer::InMemory) {
             self.begin_reads(key, engine);
         } else if is_first {
             self.expect(self.waiting_reads.front(), engine);
@@ -321,15 +329,15 @@ impl IoQueue {
         let Some(data) = self.link.take_buffer(slot) else {
             return self.fail(slot, Status::INTERNAL_ERROR, None);
         };
-        let io = Io::Write {
-            lba: range.lba.0,
-            data,
-            durable: range.force_unit_access,
-        };
-        self.submit(slot, range.nsid.0, io, key, engine);
+        self.submit(slot, range.nsid.0, write_of(&range, data), key, engine);
     }
 
-    fn submit(&mut self, slot: Slot, nsid: u32, io: Io, key: Key, engine: &mut Engine) {
+    fn submit(&mut self, slot: Slot, nsid: u32, mut io: Io, key: Key, engine: &mut Engine) {
+        self.ask(slot, nsid, &mut io, key, engine);
+    }
+
+    /// Asks the engine for what a command wants; a request that takes time is moved out of `io`.
+    fn ask(&mut self, slot: Slot, nsid: u32, io: &mut Io, key: Key, engine: &mut Engine) {
         let info = self.namespaces.get(Nsid(nsid));
         let Some(info) = info.filter(|info| self.means(slot, info)) else {
             return self.fail_with_half(slot, Status::INVALID_NAMESPACE.dnr());
@@ -338,30 +346,30 @@ impl IoQueue {
         if let Err(status) = self.permit(slot, engine) {
             return self.fail_with_half(slot, status);
         }
-        let mut changes = changes(&io);
+        let mut changes = changes(io);
         if changes {
             self.counters.changed.note(Nsid(nsid));
         }
         // What writes to the host's own memory changes something as well: the queue is not closed before it has ended.
-        changes |= matches!(&io, Io::Read { into: Some(_), .. });
+        changes |= matches!(io, Io::Read { into: Some(_), .. });
         self.in_flight += 1;
         self.put(slot, Place::Engine { changes });
-        self.writing_bytes += match &io {
+        self.writing_bytes += match &*io {
             Io::Write { data, .. } | Io::Compare { data, .. } => data.len() as u64,
             Io::CompareAndWrite { expected, data, .. } => (expected.len() + data.len()) as u64,
             _ => 0,
         };
-        if let Some(done) = engine.submit(
-            namespace,
-            io,
-            Asked {
-                token: token(key, slot),
-                reader: ReaderId(self.controller.0.into()),
-                deadline: self.meter.deadline(slot),
-                snapshot: self.link.needs_snapshots(),
-            },
-        ) {
-            self.done(slot, done);
+        let asked = Asked {
+            token: token(key, slot),
+            reader: ReaderId(self.controller.0.into()),
+            deadline: self.meter.deadline(slot),
+            snapshot: self.link.needs_snapshots(),
+        };
+        match engine.ask(namespace, io, asked) {
+            Answer::Later => {}
+            Answer::Out => self.ended(slot, None, Ok(())),
+            Answer::Lent(buf) => self.ended(slot, Some(buf), Ok(())),
+            Answer::Now(done) => self.done(slot, done),
         }
     }
 
@@ -374,6 +382,10 @@ impl IoQueue {
 
     /// The engine has answered.
     pub(crate) fn done(&mut self, slot: Slot, done: Done) {
+        self.ended(slot, done.buf, done.result);
+    }
+
+    fn ended(&mut self, slot: Slot, buf: Option<IoBuf>, result: Result<(), NamespaceError>) {
         self.in_flight -= 1;
         self.put(slot, Place::Here);
         let compare = self.halves.take_pair(slot);
@@ -382,22 +394,28 @@ impl IoQueue {
             self.writing_bytes -= halves * u64::from(range.bytes);
         }
         let moved = self.copying.extract_if(.., |(of, _)| *of == slot).next();
-        if let (Some((_, bytes)), Ok(())) = (moved, &done.result) {
+        if let (Some((_, bytes)), Ok(())) = (moved, &result) {
             count(&self.counters.bytes_read, bytes);
             count(&self.counters.bytes_written, bytes);
         }
         if let Some(compare) = compare {
-            return self.fused_done(compare, slot, done.result);
+            return self.fused_done(compare, slot, result);
         }
         // By reference: what went well is not moved with the room for what did not.
-        if let Err(error) = &done.result {
+        if let Err(error) = &result {
             return self.failed(slot, error, self.parsed(slot));
         }
         match self.parsed(slot) {
-            Some(IoCommand::Read(range)) => match done.buf {
+            Some(IoCommand::Read(range)) => match buf {
                 Some(buf) => {
-                    self.link.set_buffer(slot, buf);
-                    self.respond(slot, Completion::SUCCESS, range.bytes);
+                    let left = match self.link.deliver(slot, &buf) {
+                        true => 0,
+                        false => {
+                            self.link.set_buffer(slot, buf);
+                            range.bytes
+                        }
+                    };
+                    self.respond_of(slot, Completion::SUCCESS, left, range.bytes);
                     count(&self.counters.bytes_read, u64::from(range.bytes));
                     count(&self.counters.read_commands, 1);
                 }
@@ -406,7 +424,7 @@ impl IoQueue {
             Some(IoCommand::Write(range)) => {
                 count(&self.counters.bytes_written, u64::from(range.bytes));
                 count(&self.counters.write_commands, 1);
-                self.respond(slot, Completion::SUCCESS, 0);
+                self.respond_of(slot, Completion::SUCCESS, 0, range.bytes);
             }
             Some(command) => {
                 self.count_other(command);
@@ -476,11 +494,18 @@ impl IoQueue {
     fn respond(&mut self, slot: Slot, completion: Completion, data_bytes: u32) {
         // What a read returns, or what a write brought.
         let bytes = data_bytes.max(self.data_bytes(slot));
+        self.respond_of(slot, completion, data_bytes, bytes);
+    }
+
+    /// The same of a command of so many bytes.
+    fn respond_of(&mut self, slot: Slot, completion: Completion, data_bytes: u32, bytes: u32) {
         self.meter.end(slot, &completion, bytes);
         self.link.respond(slot, completion, data_bytes);
         self.answered += 1;
         // Of a copy that was refused before the engine had it.
-        self.copying.retain(|(of, _)| *of != slot);
+        if !self.copying.is_empty() {
+            self.copying.retain(|(of, _)| *of != slot);
+        }
         self.settle_endings(slot, completion.status);
     }
 
@@ -511,6 +536,15 @@ impl Drop for IoQueue {
         let busy_ns = self.share.ended(self.outstanding, self.meter.now_ns());
         count(&self.counters.busy_nanos, busy_ns);
         self.share.changed(self.held_bytes, 0);
+    }
+}
+
+/// A write of `data`.
+fn write_of(range: &BlockRange, data: IoBuf) -> Io {
+    Io::Write {
+        lba: range.lba.0,
+        data,
+        durable: range.force_unit_access,
     }
 }
 

@@ -243,11 +243,17 @@ pub trait Link: fmt::Debug {
         Ok(None)
     }
 
-    /// Of a write that begins: its data, where they lie in the host's memory and a store may read them there. None where they are to be asked for
-    /// ([`Link::request_data`], which also says what is wrong with the place).
-    fn lend(&mut self, slot: Slot, bytes: u32) -> Option<IoBuf> {
-        let _ = (slot, bytes);
-        None
+    /// Of a read that was placed and has ended: puts its data there, which it is then answered without. False where they are to be set as its buffer.
+    fn deliver(&mut self, slot: Slot, data: &IoBuf) -> bool {
+        let _ = (slot, data);
+        false
+    }
+
+    /// Of a write that begins: its data, where they lie in the host's memory and a store may read them there, put into an empty buffer. False where they are to be
+    /// asked for ([`Link::request_data`], which also says what is wrong with the place).
+    fn lend(&mut self, slot: Slot, bytes: u32, into: &mut IoBuf) -> bool {
+        let _ = (slot, bytes, into);
+        false
     }
 
     /// The PCIe function whose admin queue this is; none of a queue that came over a fabric. A function's controller is made as its link comes in: no

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use guest_memory::{Leases, Windows};
-use nvme::pcie::{Aggregation, Coalescing, Doorbell, DoorbellBuffers};
+use guest_memory::{Fault, Leases, Way, Windows};
+use nvme::pcie::{Aggregation, Coalescing, Doorbell, DoorbellBuffers, Piece};
+use reactor::buf::IoBuf;
 use reactor::peer_event;
 
 use crate::aggregate::{Delay, Untold};
@@ -214,6 +215,18 @@ impl Sight {
 
     pub(crate) fn memory(&mut self) -> (&Windows, &mut Leases) {
         (&self.view.windows, &mut self.leases)
+    }
+
+    /// Appends pieces of guest memory to a buffer, for bytes that go `way`.
+    #[inline(always)]
+    pub(crate) fn append(
+        &mut self,
+        buf: &mut IoBuf,
+        pieces: &[Piece],
+        way: Way,
+    ) -> Result<(), Fault> {
+        let pieces = pieces.iter().map(|piece| (piece.address, piece.bytes));
+        self.leases.append(buf, &self.view.windows, pieces, way)
     }
 
     /// A queue has posted so many entries since this was last asked: its host is told of them, now or later.

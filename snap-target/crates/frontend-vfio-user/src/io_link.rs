@@ -93,8 +93,9 @@ impl IoLink {
 }
 
 impl Drop for IoLink {
-    /// Who waits for its last answers is told of them.
+    /// Who waits for its last answers gets them, and is told of them.
     fn drop(&mut self) {
+        self.queue.post();
         self.queue.tell(false);
     }
 }
@@ -137,6 +138,9 @@ impl Link for IoLink {
     }
 
     fn next_event(&mut self) -> Option<LinkEvent> {
+        if let Some(event) = self.queue.pending_event() {
+            return Some(event);
+        }
         while let Some(event) = self.owner.next_event() {
             if event.tag == TAG_TELL {
                 self.timed_for = None;
@@ -232,8 +236,12 @@ impl Link for IoLink {
         None
     }
 
-    fn lend(&mut self, slot: Slot, bytes: u32) -> Option<IoBuf> {
-        self.queue.lend(slot, bytes)
+    fn deliver(&mut self, slot: Slot, data: &IoBuf) -> bool {
+        self.queue.deliver(slot, data)
+    }
+
+    fn lend(&mut self, slot: Slot, bytes: u32, into: &mut IoBuf) -> bool {
+        self.queue.lend(slot, bytes, into)
     }
 
     fn place(&mut self, slot: Slot, bytes: u32) -> Result<Option<IoBuf>, Status> {

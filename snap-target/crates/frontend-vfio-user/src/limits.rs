@@ -26,6 +26,8 @@ pub(crate) const MESSAGES_A_TURN: u32 = 64;
 pub(crate) const FETCH_MAX: usize = 8;
 /// Entries that one queue takes in one turn of its reactor.
 pub(crate) const FETCHES_A_TURN: usize = 128;
+/// Bytes that are moved while answers wait for others to share a line with: what a few small commands move.
+pub(crate) const HELD_BYTES_MAX: u64 = 16 << 10;
 /// How long a queue looks for further commands in the guest's memory after the last one: as long as reactors spin.
 pub(crate) const LOOK_TIME: Duration = Duration::from_micros(100);
 /// When a send that the client took nothing of is tried again, and how long it has for it in all.

@@ -23,7 +23,7 @@ use crate::bell::Bell;
 use crate::common::{Common, Sight, View};
 use crate::completion::{Completions, Of};
 use crate::doorbells::DoorbellPage;
-use crate::limits::{FETCH_MAX, FETCHES_A_TURN, LOOK_TIME};
+use crate::limits::{FETCH_MAX, FETCHES_A_TURN, HELD_BYTES_MAX, LOOK_TIME};
 
 /// The guest's side of a submission queue: its doorbell, which comes in at the function.
 #[derive(Debug)]
@@ -159,12 +159,15 @@ pub(crate) struct Queue {
     entries: Vec<Entry>,
     free: Vec<Slot>,
     events: VecDeque<LinkEvent>,
-    /// Answers that the guest has left no room for.
+    /// Answers that the guest has left no room for, or that wait for others of this turn.
     held: VecDeque<(Cid, Completion)>,
+    /// Bytes that were moved since answers were put into the completion queue.
+    moved_bytes: u64,
     /// Of the command whose data are being moved.
     pieces: Vec<Piece>,
-    /// Where a read that began in this turn has its data go.
-    placed: Option<(Slot, IoBuf)>,
+    /// A read that began in this turn, and where its data go.
+    placed: Option<Slot>,
+    place: IoBuf,
     /// Of commands whose data go by messages.
     moves: Moves,
     owed: Ledger,
@@ -204,8 +207,10 @@ impl Queue {
             free: (0..slots).rev().map(Slot).collect(),
             events: VecDeque::new(),
             held: VecDeque::new(),
+            moved_bytes: 0,
             pieces: Vec::with_capacity(pieces_max(transfer_bytes_max).max(DESCRIPTORS_MAX.into())),
             placed: None,
+            place: IoBuf::empty(),
             moves: Moves::default(),
             owed: Ledger::default(),
             wire: Wire::default(),
@@ -243,7 +248,7 @@ impl Queue {
             }
         }
         self.forget_moves();
-        self.placed = None;
+        self.forget_place();
         // Those that nobody has heard of are not answered either.
         for event in std::mem::take(&mut self.events) {
             if let LinkEvent::Command { slot }
@@ -277,8 +282,13 @@ impl Queue {
         if self.sight.refresh() {
             // Doorbells may be elsewhere in memory, or may have been nowhere meanwhile.
             self.looking.told = None;
-            self.placed = None;
+            self.forget_place();
         }
+    }
+
+    /// The next of what was found already.
+    pub(crate) fn pending_event(&mut self) -> Option<LinkEvent> {
+        self.events.pop_front()
     }
 
     /// The next thing for the driver.
@@ -346,7 +356,7 @@ impl Queue {
 
     fn release(&mut self, slot: Slot) {
         // Its next command's data go elsewhere.
-        self.placed.take_if(|(of, _)| *of == slot);
+        self.placed.take_if(|of| *of == slot);
         if let Some(entry) = self.entries.get_mut(slot.index()) {
             entry.stage = Stage::Free;
             entry.buffer = None;
@@ -449,7 +459,8 @@ impl Queue {
 
     /// Whoever waits for the data of a command that the host sends is told of them no more.
     fn forget_data_events(&mut self, slot: Slot) {
-        if self.command(slot).direction() == Direction::HostToController {
+        if !self.events.is_empty() && self.command(slot).direction() == Direction::HostToController
+        {
             self.events.retain(|event| !matches!(event, LinkEvent::DataReady { slot: of } | LinkEvent::DataFailed { slot: of, .. } if *of == slot));
         }
     }
@@ -466,14 +477,24 @@ impl Queue {
         let cid = self.command(slot).cid();
         self.release(slot);
         // It comes behind those that wait for room.
-        self.post();
-        if !self.held.is_empty() || !self.push(cid, &completion) {
-            self.held.push_back((cid, completion));
+        self.held.push_back((cid, completion));
+        if self.posts_now() {
+            self.post();
         }
+    }
+
+    /// Whether answers wait for no others: a line of the completion queue is full of them, which goes to the client's processor as a whole, each time anew where that
+    /// looks there meanwhile; or no command is left that would bring another; or much was moved for them. The others of a turn follow at its end.
+    fn posts_now(&self) -> bool {
+        self.submissions.id.is_admin()
+            || self.free.len() == self.entries.len()
+            || self.moved_bytes >= HELD_BYTES_MAX
+            || self.held.len() >= self.completions.left_of_line()
     }
 
     /// Puts answers that wait into the completion queue, as far as it has room.
     pub(crate) fn post(&mut self) {
+        self.moved_bytes = 0;
         while let Some((cid, completion)) = self.held.pop_front() {
             if !self.push(cid, &completion) {
                 return self.held.push_front((cid, completion));
@@ -499,8 +520,8 @@ impl Queue {
     /// Posts what there is room for now, and tells the guest of what was posted since it was last told.
     pub(crate) fn settle(&mut self) {
         self.refresh();
-        // Nothing of the guest's memory is kept beyond the turn.
-        self.placed = None;
+        // Beyond the turn.
+        self.forget_place();
         self.fetches_left = FETCHES_A_TURN;
         self.post();
         self.tell(true);

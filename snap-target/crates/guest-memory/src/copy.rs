@@ -115,19 +115,15 @@ impl Windows {
         })
     }
 
-    /// Copies 16 bytes into guest memory so that whoever sees the last four sees them all: an entry that its last word makes valid.
+    /// Copies four words into guest memory, as they are in memory, so that whoever sees the last sees them all: an entry that its last word makes valid.
     ///
     /// # Errors
     /// The first byte that cannot be written; [`Fault::Denied`] where the place is no multiple of 16.
-    pub fn publish(&self, address: u64, entry: [u8; 16]) -> Result<(), Fault> {
+    pub fn publish(&self, address: u64, entry: [u32; 4]) -> Result<(), Fault> {
         if !address.is_multiple_of(16) {
             return Err(Fault::Denied { address });
         }
-        let mut words = [0; 4];
-        for (word, bytes) in words.iter_mut().zip(entry.as_chunks::<4>().0) {
-            *word = u32::from_ne_bytes(*bytes);
-        }
-        let [first @ .., last] = words;
+        let [first @ .., last] = entry;
         self.each(address, 16, Way::ToGuest, |at, len| {
             // Windows and their mappings begin at pages, so that a multiple of 16 is one in memory, and 16 bytes from there are in one run.
             debug_assert_eq!(len, 16);

@@ -32,6 +32,23 @@ impl Leases {
         way: Way,
     ) -> Result<IoBuf, Fault> {
         let mut buf = IoBuf::empty();
+        self.append(&mut buf, windows, pieces, way)?;
+        Ok(buf)
+    }
+
+    /// The same, put behind what `buf` holds: where the buffer is to stay, for one that is moved is read wider than it was written, and waits there for every store
+    /// before it, those to lines that the guest's processor has among them.
+    ///
+    /// # Errors
+    /// The first byte that cannot be reached so; some of what is before it is in the buffer.
+    #[inline(always)]
+    pub fn append(
+        &mut self,
+        buf: &mut IoBuf,
+        windows: &Windows,
+        pieces: impl IntoIterator<Item = (u64, u32)>,
+        way: Way,
+    ) -> Result<(), Fault> {
         for (address, bytes) in pieces {
             windows.mapped(address, u64::from(bytes), way, |memory, ptr, len| {
                 let lease = self.lease(memory);
@@ -42,7 +59,7 @@ impl Leases {
                 unsafe { buf.push_guest(lease, ptr, len) };
             })?;
         }
-        Ok(buf)
+        Ok(())
     }
 
     fn lease(&mut self, memory: &Arc<Shared>) -> Rc<Lease> {

@@ -84,9 +84,11 @@ fn bytes_go_through_windows_to_their_places() {
 fn an_entry_is_published_whole() {
     let mut guest = file(0x4000);
     let all = windows(&guest);
-    let entry: [u8; 16] = std::array::from_fn(|at| 0xA0 + at as u8);
+    let bytes: [u8; 16] = std::array::from_fn(|at| 0xA0 + at as u8);
+    let entry =
+        std::array::from_fn(|word| u32::from_ne_bytes(bytes[word * 4..][..4].try_into().unwrap()));
     all.publish(0x10_1FF0, entry).unwrap();
-    assert_eq!(bytes_at(&mut guest, 0x3FF0, 16), entry);
+    assert_eq!(bytes_at(&mut guest, 0x3FF0, 16), bytes);
     let odd = all.publish(0x10_0008, entry).unwrap_err();
     assert_eq!(odd, Fault::Denied { address: 0x10_0008 });
     let outside = all.publish(0x10_4000, entry).unwrap_err();

@@ -30,7 +30,9 @@ use crate::parts::Parts;
 use crate::raw::{buffer_of, check, raw_work, submit_raw};
 use crate::shared::Backing;
 use crate::view::ViewRead;
-use crate::{AccessGate, Asked, Done, Io, Namespace, NamespaceError, NamespaceKey, NamespaceSet};
+use crate::{
+    AccessGate, Answer, Asked, Done, Io, Namespace, NamespaceError, NamespaceKey, NamespaceSet,
+};
 pub use config::{EngineConfig, EngineError};
 use now::Carried;
 use overdue::Look;
@@ -188,38 +190,46 @@ impl Engine {
     /// A request that waits until its deadline, here or in a store that waits, is answered as [`NamespaceError::NotInTime`], or with what its store
     /// says of it.
     pub fn submit(&mut self, key: NamespaceKey, mut io: Io, asked: Asked) -> Option<Done> {
+        let buf = match self.ask(key, &mut io, asked) {
+            Answer::Later => return None,
+            Answer::Now(done) => return Some(done),
+            Answer::Lent(buf) => Some(buf),
+            Answer::Out => buffer_of(io),
+        };
+        Some(Done {
+            token: asked.token,
+            buf,
+            result: Ok(()),
+        })
+    }
+
+    /// As [`Engine::submit`], of a request that is moved only where it takes time: what is carried out at once leaves it, its buffer among it, where it is.
+    pub fn ask(&mut self, key: NamespaceKey, io: &mut Io, asked: Asked) -> Answer {
         let Asked {
             token, snapshot, ..
         } = asked;
         let found = self.attached.find(key);
         let Some(index) = found.filter(|index| !self.attached[*index].retired) else {
-            return Some(Done {
-                token,
-                buf: buffer_of(io),
-                result: Err(NamespaceError::Detached { key }),
-            });
+            return refused(token, io, NamespaceError::Detached { key });
         };
         let namespace = &self.attached[index].shared;
-        let refused = check(namespace, &io).err();
-        if let Some(error) = refused.or_else(|| marked(namespace, &io)) {
-            return Some(Done {
-                token,
-                buf: buffer_of(io),
-                result: Err(error),
-            });
+        if let Err(error) = check(namespace, io) {
+            return refused(token, io, error);
         }
-        let index = self.routed(index, &mut io);
-        let buf = match self.carry_out(index, &io, snapshot) {
-            Carried::No => return self.begin(index, io, asked),
-            Carried::Lent(buf) => Some(buf),
-            Carried::Out => buffer_of(io),
-            Carried::Failed(error) => return Some(self.failed(index, token, *error)),
-        };
-        Some(Done {
-            token,
-            buf,
-            result: Ok(()),
-        })
+        if let Some(error) = marked(namespace, io) {
+            return refused(token, io, error);
+        }
+        let index = self.routed(index, io);
+        match self.carry_out(index, io, snapshot) {
+            Carried::No => {
+                let io = std::mem::replace(io, Io::Flush);
+                self.begin(index, io, asked)
+                    .map_or(Answer::Later, Answer::Now)
+            }
+            Carried::Lent(buf) => Answer::Lent(buf),
+            Carried::Out => Answer::Out,
+            Carried::Failed(error) => Answer::Now(self.failed(index, token, *error)),
+        }
     }
 
     /// Begins a request that takes a slot.
@@ -560,6 +570,15 @@ impl Engine {
         }
         retried
     }
+}
+
+#[cold]
+fn refused(token: u64, io: &mut Io, error: NamespaceError) -> Answer {
+    Answer::Now(Done {
+        token,
+        buf: buffer_of(std::mem::replace(io, Io::Flush)),
+        result: Err(error),
+    })
 }
 
 /// Why blocks cannot be read, where they are marked.

@@ -57,7 +57,7 @@ pub use keeper::{Forgetful, KeepError, Keeper, RecordKind, Saved};
 pub use marks::Marks;
 pub use mixed::{MixError, Mixed, MixedPart};
 pub use provenance::Provenance;
-pub use request::{Asked, Done, Io, Source};
+pub use request::{Answer, Asked, Done, Io, Source};
 pub use shared::{Backing, Namespace, NamespaceKey, NamespaceSet};
 pub use telemetry::NamespaceCounters;
 pub use volume::ahead::ReaderId;

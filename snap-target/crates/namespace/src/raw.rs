@@ -7,7 +7,7 @@ use crate::ahead::{Stored, read_stored};
 use crate::attached::{Attached, WaitsFor};
 use crate::engine::{Entry, Step, Work, token_of};
 use crate::parts::Parts;
-use crate::{Io, Namespace, NamespaceError};
+use crate::{Backing, Io, Namespace, NamespaceError};
 
 /// The second check: the frontend's parser did the first, with the status codes of the command set.
 pub(crate) fn check(namespace: &Namespace, io: &Io) -> Result<(), NamespaceError> {
@@ -46,9 +46,11 @@ pub(crate) fn check(namespace: &Namespace, io: &Io) -> Result<(), NamespaceError
     }
     io.range(namespace.lba_bytes)
         .map_or(Ok(()), |(lba, blocks)| inside(namespace, lba, blocks))?;
-    match namespace.first_protected(io) {
-        Some(lba) => Err(NamespaceError::ReadOnlyRange { nsid, lba }),
-        None => Ok(()),
+    match &namespace.backing {
+        Backing::Mixed(_) => namespace.first_protected(io).map_or(Ok(()), |lba| {
+            Err(NamespaceError::ReadOnlyRange { nsid, lba })
+        }),
+        Backing::Raw(_) | Backing::View { .. } => Ok(()),
     }
 }
 

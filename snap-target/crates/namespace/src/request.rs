@@ -172,6 +172,19 @@ impl Asked {
     }
 }
 
+/// What became of a request that was asked for where it lies.
+#[derive(Debug)]
+pub enum Answer {
+    /// Its answer comes from a poll.
+    Later,
+    /// All of it was carried out, and its buffer is where it was.
+    Out,
+    /// A read's bytes, where they lie.
+    Lent(IoBuf),
+    /// It ended at once: with an error, or it went the long way.
+    Now(Done),
+}
+
 /// The answer to a request.
 #[derive(Debug)]
 pub struct Done {

@@ -2,7 +2,7 @@
 
 use namespace::Engine;
 use nvme::controller::{IoCommand, parse_io};
-use nvme::queue::Slot;
+use nvme::queue::{Slot, Transfer};
 use nvme_spec::Status;
 
 use super::IoQueue;
@@ -11,10 +11,10 @@ use crate::table::Key;
 impl IoQueue {
     /// Inlined as [`parse_io`] is.
     #[inline(always)]
-    fn parse(&self, slot: Slot) -> Result<IoCommand, Status> {
+    fn parse(&self, slot: Slot, transfer: Transfer) -> Result<IoCommand, Status> {
         parse_io(
             self.link.command(slot),
-            self.link.transfer(slot),
+            transfer,
             &self.namespaces,
             self.transfer_bytes_max,
         )
@@ -43,14 +43,15 @@ impl IoQueue {
         let is_half = self.halves.concerns(sqe);
         // Reads and writes by their fields: a command that is copied as a whole is read wider than it was written, and waits there for every store before it.
         // So the others, which are, are parsed once more.
-        match self.parse(slot) {
+        let transfer = self.link.transfer(slot);
+        match self.parse(slot, transfer) {
             Ok(IoCommand::Read(range)) if !is_half => {
                 self.keep(slot, Some(IoCommand::Read(range)));
-                self.begin_read(slot, range, key, engine);
+                self.begin_read(slot, range, transfer, key, engine);
             }
             Ok(IoCommand::Write(range)) if !is_half => {
                 self.keep(slot, Some(IoCommand::Write(range)));
-                self.begin_write(slot, range, engine);
+                self.begin_write(slot, range, transfer, engine);
             }
             _ => self.command_apart(slot, is_half, key, engine),
         }
@@ -67,7 +68,7 @@ impl IoQueue {
             }
             // No reservation command is a half; where one says so, it stands for it.
             Some(_) => Err(Status::INVALID_FIELD.dnr()),
-            None => self.parse(slot),
+            None => self.parse(slot, self.link.transfer(slot)),
         };
         self.keep(slot, parsed.ok());
         if is_half {
@@ -85,9 +86,10 @@ impl IoQueue {
         key: Key,
         engine: &mut Engine,
     ) {
+        let transfer = self.link.transfer(slot);
         match parsed {
-            Ok(IoCommand::Read(range)) => self.begin_read(slot, range, key, engine),
-            Ok(IoCommand::Write(range)) => self.begin_write(slot, range, engine),
+            Ok(IoCommand::Read(range)) => self.begin_read(slot, range, transfer, key, engine),
+            Ok(IoCommand::Write(range)) => self.begin_write(slot, range, transfer, engine),
             Ok(command) => self.begin_other(slot, command, key, engine),
             Err(status) => self.fail(slot, status, None),
         }

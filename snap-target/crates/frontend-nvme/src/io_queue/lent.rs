@@ -1,15 +1,30 @@
 //! Stores that carry out at once what they take: writes from the host's own memory, and bytes that are fetched into the processor's cache before they are asked for.
 
-use namespace::{Engine, NamespaceKey};
+use namespace::{Engine, Io, NamespaceKey};
 use nvme::controller::{BlockRange, IoCommand};
 use nvme::queue::{Slot, Transfer};
 
-use super::IoQueue;
+use reactor::buf::IoBuf;
+
+use super::{IoQueue, write_of};
 use crate::table::Key;
 
 impl IoQueue {
-    pub(super) fn begin_write(&mut self, slot: Slot, range: BlockRange, engine: &mut Engine) {
-        if !self.may_be_lent(slot, &range, engine) {
+    /// Inlined, so that the range is put where it stays from registers.
+    #[inline(always)]
+    pub(super) fn begin_write(
+        &mut self,
+        slot: Slot,
+        range: BlockRange,
+        transfer: Transfer,
+        engine: &mut Engine,
+    ) {
+        let segments_max = match transfer {
+            Transfer::InMemory => self.lent_segments_max(&range, engine),
+            _ => 0,
+        };
+        // What came with its command needs a buffer before the next event.
+        if segments_max == 0 {
             return self.take_data(slot, range.bytes, engine);
         }
         self.lent_writes.push_back((slot, range));
@@ -24,21 +39,18 @@ impl IoQueue {
         while let Some((slot, range)) = self.lent_writes.pop_front() {
             self.expect(self.lent_writes.front(), engine);
             let segments_max = self.lent_segments_max(&range, engine);
-            let data = self.link.lend(slot, range.bytes);
-            match data.filter(|data| data.segments().len() <= segments_max) {
-                Some(data) => {
-                    self.link.set_buffer(slot, data);
-                    self.write(slot, range, key, engine);
+            let mut io = write_of(&range, IoBuf::empty());
+            let is_lent = match &mut io {
+                Io::Write { data, .. } => {
+                    self.link.lend(slot, range.bytes, data) && data.segments().len() <= segments_max
                 }
-                None => self.take_data(slot, range.bytes, engine),
+                _ => false,
+            };
+            match is_lent {
+                true => self.ask(slot, range.nsid.0, &mut io, key, engine),
+                false => self.take_data(slot, range.bytes, engine),
             }
         }
-    }
-
-    /// Whether a write's data lie in the host's memory, for a store that may read them there. What came with its command needs a buffer before the next event.
-    pub(super) fn may_be_lent(&self, slot: Slot, range: &BlockRange, engine: &Engine) -> bool {
-        matches!(self.link.transfer(slot), Transfer::InMemory)
-            && self.lent_segments_max(range, engine) > 0
     }
 
     /// How many segments a write's data may have for that; 0 where its store does not.

@@ -37,10 +37,9 @@ impl Queue {
     /// Checks where the guest wants a read's data.
     pub(crate) fn place(&mut self, slot: Slot, bytes: u32) -> Result<Option<IoBuf>, Status> {
         self.refresh();
-        self.placed = None;
-        match self.view(slot, bytes, Way::ToGuest) {
-            Ok(view) => {
-                self.placed = Some((slot, view));
+        match self.find_place(slot, bytes) {
+            Ok(()) => {
+                self.placed = Some(slot);
                 Ok(None)
             }
             // What goes by messages is looked at when the data are there.
@@ -49,20 +48,41 @@ impl Queue {
         }
     }
 
-    /// The guest memory that a read was placed in, where that was in this turn and windows are the same: a store that answers at once has it looked up once.
-    fn take_placed(&mut self, slot: Slot, bytes: usize) -> Option<IoBuf> {
-        let placed = self.placed.take_if(|(of, _)| *of == slot);
-        placed
-            .map(|(_, view)| view)
-            .filter(|view| view.len() == bytes)
+    fn find_place(&mut self, slot: Slot, bytes: u32) -> Result<(), Why> {
+        self.forget_place();
+        self.gather(slot, bytes)?;
+        let (place, pieces) = (&mut self.place, &self.pieces);
+        Ok(self.sight.append(place, pieces, Way::ToGuest)?)
+    }
+
+    /// Nothing of the guest's memory is kept for a read any more.
+    pub(super) fn forget_place(&mut self) {
+        self.placed = None;
+        self.place.clear();
+    }
+
+    /// Copies a read's data to where it was placed, where that was in this turn and windows are the same: a store that answers at once has it looked up once.
+    pub(crate) fn deliver(&mut self, slot: Slot, data: &IoBuf) -> bool {
+        self.refresh();
+        let is_placed = self.placed.take() == Some(slot) && self.place.len() == data.len();
+        let is_there = is_placed && to_guest(&self.place, data) == data.len();
+        if is_there {
+            self.count_sent(data.len());
+        }
+        is_there
     }
 
     /// A write's data where they lie.
-    pub(crate) fn lend(&mut self, slot: Slot, bytes: u32) -> Option<IoBuf> {
+    pub(crate) fn lend(&mut self, slot: Slot, bytes: u32, into: &mut IoBuf) -> bool {
         self.refresh();
-        let view = self.view(slot, bytes, Way::FromGuest).ok()?;
-        self.wire.received += u64::from(bytes);
-        Some(view)
+        let gathered = self.gather(slot, bytes).is_ok();
+        let way = Way::FromGuest;
+        let is_lent = gathered && self.sight.append(into, &self.pieces, way).is_ok();
+        if is_lent {
+            self.wire.received += u64::from(bytes);
+            self.moved_bytes += u64::from(bytes);
+        }
+        is_lent
     }
 
     /// Copies a command's data out of guest memory, into the slot's buffer; or begins to, where it takes messages.
@@ -99,11 +119,7 @@ impl Queue {
         completion: Completion,
     ) -> Option<Completion> {
         let bytes = u32::try_from(data.len()).unwrap_or(u32::MAX);
-        let view = match self.take_placed(slot, data.len()) {
-            Some(view) => Ok(view),
-            None => self.view(slot, bytes, Way::ToGuest),
-        };
-        match view {
+        match self.view(slot, bytes, Way::ToGuest) {
             Ok(view) if to_guest(&view, &data) == data.len() => {
                 self.count_sent(data.len());
                 Some(completion)
@@ -118,6 +134,7 @@ impl Queue {
     }
 
     pub(super) fn count_sent(&mut self, bytes: usize) {
+        self.moved_bytes += bytes as u64;
         self.wire.sent += bytes as u64;
         self.wire.copied += bytes as u64;
     }
@@ -137,10 +154,10 @@ impl Queue {
 
     /// The guest memory that a command's PRPs or its SGL name.
     fn view(&mut self, slot: Slot, bytes: u32, way: Way) -> Result<IoBuf, Why> {
+        let mut view = IoBuf::empty();
         self.gather(slot, bytes)?;
-        let (windows, leases) = self.sight.memory();
-        let pieces = self.pieces.iter().map(|piece| (piece.address, piece.bytes));
-        Ok(leases.view(windows, pieces, way)?)
+        self.sight.append(&mut view, &self.pieces, way)?;
+        Ok(view)
     }
 
     /// Walks a command's PRPs or its SGL.

@@ -36,6 +36,9 @@ impl Moves {
 
     /// The command is answered by others, or nobody waits for it any more.
     pub(super) fn remove(&mut self, slot: Slot) -> Option<Move> {
+        if self.of.is_empty() {
+            return None;
+        }
         self.waiting.retain(|waiting| *waiting != slot);
         self.of.remove(&slot.0)
     }

@@ -6,7 +6,7 @@ use zerocopy::FromBytes;
 use crate::driver::{
     DATA, Guest, LIST, Machine, command, descriptor, pattern, places, set_prps, status, transfer,
 };
-use frontend_nvme::conformance::memory;
+use frontend_nvme::conformance::{Gate, memory};
 
 #[test]
 fn an_nvme_controller_is_on_the_bus() {
@@ -338,4 +338,37 @@ fn none_is_lost(machine: &Machine) {
     came.sort_unstable();
     assert_eq!(came, cids);
     assert!(guest.peek(1).is_none());
+}
+
+/// Answers share lines of the completion queue, and none waits for one of another turn: of a burst whose last commands the store keeps, those before have come, whatever
+/// their number, and each in its place.
+#[test]
+fn an_answer_waits_for_none_of_another_turn() {
+    for polled in [false, true] {
+        let (gate, store) = Gate::over(memory(), 1);
+        let machine = match polled {
+            true => Machine::polled(store, 1),
+            false => Machine::start(store, 1),
+        };
+        let mut guest = machine.running();
+        // The store keeps this one, so that commands are outstanding all the while.
+        let kept = guest.submit(1, transfer(1, 0, 1, DATA, 0));
+        gate.wait_held(1);
+        for burst in 1..=9_u64 {
+            let cids: Vec<u16> = (0..burst)
+                .map(|lba| {
+                    guest.prepare(
+                        1,
+                        transfer(2, 1 + lba % 8, 1, DATA + 0x10000 + lba * 4096, 0),
+                    )
+                })
+                .collect();
+            guest.ring_tail(1);
+            let came: Vec<u16> = cids.iter().map(|_| guest.complete(1).cid.get()).collect();
+            assert_eq!(came, cids, "a burst of {burst}");
+        }
+        gate.open();
+        assert_eq!(guest.complete(1).cid.get(), kept);
+        assert!(guest.peek(1).is_none());
+    }
 }

@@ -108,6 +108,12 @@ impl CompletionRing {
         self.tail + if self.phase { 0 } else { self.entries }
     }
 
+    /// The next entry's index.
+    #[must_use]
+    pub fn tail(&self) -> u32 {
+        self.tail
+    }
+
     /// The host has taken entries up to this one. False where it names an entry that it has not been given: nothing changes.
     pub fn set_head(&mut self, head: u32) -> bool {
         let is_there =

@@ -95,6 +95,13 @@ impl Pieces {
         }
     }
 
+    pub(super) fn clear(&mut self) {
+        match self {
+            Self::Few(few) => few.clear(),
+            Self::Many { .. } => *self = Self::default(),
+        }
+    }
+
     #[inline(never)]
     fn push_more(&mut self, piece: Piece, len: usize) {
         if let Self::Many { list, start: 0 } = self
@@ -110,6 +117,20 @@ impl Pieces {
             table.push(piece);
         }
         *self = Self::Many { list, start: 0 };
+    }
+
+    /// All of a buffer's `len` bytes, run by run.
+    #[inline]
+    pub(super) fn all(&self, len: usize) -> Segments<'_> {
+        match self {
+            Self::Few(few) => Segments {
+                pieces: few.iter(),
+                skip: 0,
+                left: len,
+                count: few.len(),
+            },
+            Self::Many { .. } => self.runs(0, len),
+        }
     }
 
     /// Bytes `[offset, offset + len)`, which are there, run by run.

@@ -152,6 +152,12 @@ impl IoBuf {
         }
     }
 
+    /// Lets go of what it holds, where it is: an empty one that takes its place is moved there.
+    pub fn clear(&mut self) {
+        self.pieces.clear();
+        self.len = 0;
+    }
+
     /// Bytes.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -167,7 +173,7 @@ impl IoBuf {
     /// The segments in order; none is empty.
     #[must_use]
     pub fn segments(&self) -> Segments<'_> {
-        self.pieces.runs(0, self.len)
+        self.pieces.all(self.len)
     }
 
     /// The segment of a buffer that has just one.
@@ -256,6 +262,9 @@ impl IoBuf {
     /// The segments of bytes `[offset, offset+len)`, clamped to the buffer's end; none is empty.
     #[must_use]
     pub fn segments_in(&self, offset: usize, len: usize) -> Segments<'_> {
+        if offset == 0 && len >= self.len {
+            return self.segments();
+        }
         let offset = offset.min(self.len);
         self.pieces.runs(offset, len.min(self.len - offset))
     }

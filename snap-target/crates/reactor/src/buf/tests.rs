@@ -264,6 +264,21 @@ fn volatile_stores_reach_every_byte_and_no_other() {
     assert!(IoBuf::guest_in(&memory, &[(usize::MAX, 1)]).is_none());
 }
 
+/// What was cleared holds nothing, and takes new bytes as a new one does; whoever else sees the old ones still does.
+#[test]
+fn a_cleared_buffer_begins_again() {
+    for lens in [&[5][..], &[1, 2], &[3; 40]] {
+        let (mut buf, model) = pieces(lens);
+        let seen = buf.slice(0..model.len());
+        buf.clear();
+        assert_eq!((buf.len(), buf.segments().len()), (0, 0));
+        let (other, bytes) = pieces(&[7, 7, 7]);
+        buf.push_slice(&other, 0..21);
+        assert_eq!(buf.to_vec(), bytes);
+        assert_eq!(seen.to_vec(), model);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
