@@ -202,7 +202,7 @@ async fn there(
 
 /// What kind of store without a place a source names, and its bytes: sizes can be written in several ways. The units are those that the daemon takes.
 fn size_of(source: &str) -> Option<(&str, u64)> {
-    let (kind @ ("mem" | "null"), size) = source.split_once(':')? else {
+    let (kind @ ("mem" | "null" | "void"), size) = source.split_once(':')? else {
         return None;
     };
     let (digits, unit) = size.split_at(
@@ -314,6 +314,7 @@ mod tests {
         let raw = namespace("file:disk.raw", "/srv/disk.raw", v1::NamespaceKind::Raw);
         let view = namespace("tokens.xio", "/srv/tokens.xio", v1::NamespaceKind::View);
         let memory = namespace("mem:1GiB", "", v1::NamespaceKind::Raw);
+        let void = namespace("void:1GiB", "", v1::NamespaceKind::Raw);
         for (namespace, source, is) in [
             (&raw, "file:disk.raw", true),
             (&raw, "file:/srv/disk.raw", true),
@@ -325,6 +326,8 @@ mod tests {
             (&memory, "mem:1073741824", true),
             (&memory, "mem:1GB", false),
             (&memory, "null:1GiB", false),
+            (&void, "void:1024MiB", true),
+            (&void, "null:1GiB", false),
             (&memory, "mem:1Gib", false),
             (&memory, "", false),
         ] {

@@ -173,6 +173,7 @@ impl IoQueue {
         }
         self.begin_reads(key, engine);
         self.begin_lent_writes(key, engine);
+        self.link.let_answers_go();
         // Others may be waiting for buffers longer: those that found none get one in their turn.
         if !self.starved {
             while self.ask_for_data(engine) {}
@@ -274,18 +275,16 @@ impl IoQueue {
             }
             self.waiting_reads.pop_front();
             self.expect(self.waiting_reads.front(), engine);
-            let into = match self.link.place(slot, range.bytes) {
-                Ok(into) => into,
-                Err(status) => {
-                    self.fail(slot, status, None);
-                    continue;
-                }
-            };
+            if let Err(status) = self.link.place(slot, range.bytes) {
+                self.fail(slot, status, None);
+                continue;
+            }
             self.link.owe(slot, range.bytes);
             let (lba, blocks) = (range.lba.0, range.blocks);
             let io = if range.force_unit_access {
                 Io::ReadDurable { lba, blocks }
             } else {
+                let into = None;
                 Io::Read { lba, blocks, into }
             };
             self.submit(slot, range.nsid.0, io, key, engine);
@@ -346,12 +345,10 @@ impl IoQueue {
         if let Err(status) = self.permit(slot, engine) {
             return self.fail_with_half(slot, status);
         }
-        let mut changes = changes(io);
+        let changes = changes(io);
         if changes {
             self.counters.changed.note(Nsid(nsid));
         }
-        // What writes to the host's own memory changes something as well: the queue is not closed before it has ended.
-        changes |= matches!(io, Io::Read { into: Some(_), .. });
         self.in_flight += 1;
         self.put(slot, Place::Engine { changes });
         self.writing_bytes += match &*io {
@@ -369,7 +366,7 @@ impl IoQueue {
             Answer::Later => {}
             Answer::Out => self.ended(slot, None, Ok(())),
             Answer::Lent(buf) => self.ended(slot, Some(buf), Ok(())),
-            Answer::Now(done) => self.done(slot, done),
+            Answer::Now(done) => self.ended(slot, done.buf, done.result),
         }
     }
 
@@ -380,9 +377,10 @@ impl IoQueue {
         named.is_none_or(|uuid| uuid == info.uuid)
     }
 
-    /// The engine has answered.
+    /// The engine has answered, after a while.
     pub(crate) fn done(&mut self, slot: Slot, done: Done) {
         self.ended(slot, done.buf, done.result);
+        self.link.let_answers_go();
     }
 
     fn ended(&mut self, slot: Slot, buf: Option<IoBuf>, result: Result<(), NamespaceError>) {

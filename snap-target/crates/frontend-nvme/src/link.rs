@@ -233,14 +233,13 @@ pub trait Link: fmt::Debug {
     /// Before it is dropped, because the connection is over: what is left to do for its host.
     fn let_go(&mut self) -> Option<Box<dyn Farewell>>;
 
-    /// Before a read is begun: where its data are wanted, for a link that can have them put there; none where they are wanted in the slot's buffer. Once
-    /// its request has ended such a buffer is set as any other, and the link finds its bytes where they belong.
+    /// Before a read is begun: looks for where its data are wanted, in a link that can put them there ([`Link::deliver`]).
     ///
     /// # Errors
     /// The status to answer with: the host has named no such place.
-    fn place(&mut self, slot: Slot, bytes: u32) -> Result<Option<IoBuf>, Status> {
+    fn place(&mut self, slot: Slot, bytes: u32) -> Result<(), Status> {
         let _ = (slot, bytes);
-        Ok(None)
+        Ok(())
     }
 
     /// Of a read that was placed and has ended: puts its data there, which it is then answered without. False where they are to be set as its buffer.
@@ -255,6 +254,9 @@ pub trait Link: fmt::Debug {
         let _ = (slot, bytes, into);
         false
     }
+
+    /// Lets answers go that wait for others to go with, before [`Link::settle`]: others of this queue may be long.
+    fn let_answers_go(&mut self) {}
 
     /// The PCIe function whose admin queue this is; none of a queue that came over a fabric. A function's controller is made as its link comes in: no
     /// Connect follows.

@@ -95,6 +95,7 @@ impl IoLink {
 impl Drop for IoLink {
     /// Who waits for its last answers gets them, and is told of them.
     fn drop(&mut self) {
+        self.queue.refresh();
         self.queue.post();
         self.queue.tell(false);
     }
@@ -244,7 +245,11 @@ impl Link for IoLink {
         self.queue.lend(slot, bytes, into)
     }
 
-    fn place(&mut self, slot: Slot, bytes: u32) -> Result<Option<IoBuf>, Status> {
+    fn place(&mut self, slot: Slot, bytes: u32) -> Result<(), Status> {
         self.queue.place(slot, bytes)
+    }
+
+    fn let_answers_go(&mut self) {
+        self.queue.post();
     }
 }

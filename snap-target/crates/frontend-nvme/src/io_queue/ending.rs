@@ -43,6 +43,8 @@ impl IoQueue {
             // Its data are on their way. The host has said that it does not wait for the command, and knows what it still sends of it.
             self.fail_with_half(slot, Status::ABORT_REQUESTED);
         }
+        // Before the Abort's own.
+        self.link.let_answers_go();
     }
 
     /// Ends all commands of a namespace whose host was preempted, a flush of all namespaces among them. What the engine has is given back by its token: it ends as soon as the store

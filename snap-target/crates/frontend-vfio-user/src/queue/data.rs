@@ -35,15 +35,15 @@ impl From<Fault> for Why {
 
 impl Queue {
     /// Checks where the guest wants a read's data.
-    pub(crate) fn place(&mut self, slot: Slot, bytes: u32) -> Result<Option<IoBuf>, Status> {
+    pub(crate) fn place(&mut self, slot: Slot, bytes: u32) -> Result<(), Status> {
         self.refresh();
         match self.find_place(slot, bytes) {
             Ok(()) => {
                 self.placed = Some(slot);
-                Ok(None)
+                Ok(())
             }
             // What goes by messages is looked at when the data are there.
-            Err(Why::Apart) => Ok(None),
+            Err(Why::Apart) => Ok(()),
             Err(Why::Failed(status)) => Err(status),
         }
     }
@@ -106,6 +106,7 @@ impl Queue {
     pub(super) fn received(&mut self, slot: Slot, buffer: IoBuf) {
         self.wire.received += buffer.len() as u64;
         self.wire.copied += buffer.len() as u64;
+        self.moved_bytes += buffer.len() as u64;
         self.set_buffer(slot, buffer);
         self.events
             .push_back(frontend_nvme::link::LinkEvent::DataReady { slot });

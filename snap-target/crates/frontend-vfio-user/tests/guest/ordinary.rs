@@ -340,8 +340,8 @@ fn none_is_lost(machine: &Machine) {
     assert!(guest.peek(1).is_none());
 }
 
-/// Answers share lines of the completion queue, and none waits for one of another turn: of a burst whose last commands the store keeps, those before have come, whatever
-/// their number, and each in its place.
+/// Answers share lines of the completion queue, and none waits for one of another turn: while the store keeps a command, those of any number behind it come, in their
+/// order.
 #[test]
 fn an_answer_waits_for_none_of_another_turn() {
     for polled in [false, true] {

@@ -190,7 +190,9 @@ impl<'a> Segment<'a> {
         matches!(self.backing, Backing::Store(_))
     }
 
-    pub(super) fn is_guest(&self) -> bool {
+    /// Whether it is a guest's memory.
+    #[must_use]
+    pub fn is_guest(&self) -> bool {
         matches!(self.backing, Backing::Guest(_))
     }
 }

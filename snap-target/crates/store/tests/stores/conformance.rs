@@ -1,13 +1,16 @@
 //! Every kind of store, and every decorator, against the suite.
 
 use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::Duration;
 
 use crate::scratch::Scratch;
 use crate::threaded::Threaded;
+use reactor::buf::{IoBuf, Mapping};
+use reactor::{Ring, RingConfig};
 use store::conformance::{Subject, run, run_read_only};
 use store::decorate::{Delay, Fault, Faulty, Limit, On, What, When};
-use store::{OpenOptions, SharedStore, StoreSpec};
+use store::{Op, OpenOptions, SharedStore, StoreSpec, Terms, Token};
 
 const BYTES: u64 = 4 << 20;
 
@@ -205,4 +208,30 @@ fn faulty_without_a_fault_that_strikes() {
             .unwrap()
             .store()
     }));
+}
+
+/// A guest's memory stays as it is, whichever way it is read into; ours, which may hold what others have left, has zeros.
+#[test]
+fn a_void_leaves_a_guests_memory() {
+    let ring = Ring::new(&RingConfig::default()).unwrap();
+    let store = open("void:1MiB", OpenOptions::read_write());
+    let mut handle = store.open_handle(&ring).unwrap();
+    let memory = Rc::new(Mapping::new(4096).unwrap());
+    for is_guests in [true, false] {
+        let mut buf = match is_guests {
+            true => IoBuf::guest_in(&memory, &[(0, 2048), (2048, 2048)]).unwrap(),
+            false => IoBuf::heap(4096).unwrap(),
+        };
+        buf.fill(0, 4096, 7);
+        let read = Op::Read { offset: 4096 };
+        let carried = handle.carry_out(read, &buf).map(Result::unwrap);
+        assert_eq!(carried, is_guests.then_some(4096));
+        handle
+            .submit(read, Some(buf), Token(1), Terms::default())
+            .unwrap();
+        let mut done = Vec::new();
+        handle.poll(&mut done);
+        let came = done.remove(0).buf.unwrap().to_vec();
+        assert_eq!(came, vec![if is_guests { 7 } else { 0 }; 4096]);
+    }
 }
