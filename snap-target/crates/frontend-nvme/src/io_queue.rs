@@ -245,6 +245,7 @@ impl IoQueue {
         self.meter.note(EventKind::ConnectionFailed, 0);
     }
 
+    /// Inlined, as a write's beginning is.
     #[inline(always)]
     fn begin_read(
         &mut self,
@@ -284,8 +285,11 @@ impl IoQueue {
             let io = if range.force_unit_access {
                 Io::ReadDurable { lba, blocks }
             } else {
-                let into = None;
-                Io::Read { lba, blocks, into }
+                Io::Read {
+                    lba,
+                    blocks,
+                    into: None,
+                }
             };
             self.submit(slot, range.nsid.0, io, key, engine);
         }

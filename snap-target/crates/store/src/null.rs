@@ -183,16 +183,13 @@ impl Store for NullStore {
         {
             return None;
         }
-        if len <= ZERO_BYTES {
-            // SAFETY: as below.
-            return Some(unsafe { IoBuf::lease(self.keeper.clone(), self.zeros.base(), len) });
-        }
-        let mut buf = IoBuf::empty();
-        let mut left = len;
+        // SAFETY: the zero region is `ZERO_BYTES` long, held by the keeper, and nobody writes it.
+        let zeros = |bytes| unsafe { IoBuf::lease(self.keeper.clone(), self.zeros.base(), bytes) };
+        let mut buf = zeros(len.min(ZERO_BYTES));
+        let mut left = len.saturating_sub(ZERO_BYTES);
         while left > 0 {
             let part = left.min(ZERO_BYTES);
-            // SAFETY: the zero region is `ZERO_BYTES` long, held by the keeper, and nobody writes it.
-            buf.append(unsafe { IoBuf::lease(self.keeper.clone(), self.zeros.base(), part) });
+            buf.append(zeros(part));
             left -= part;
         }
         Some(buf)
