@@ -85,4 +85,8 @@ impl virtio_ring::Area for RingArea {
     fn store64(&self, at: usize, value: u64) {
         self.0.store64(at, value);
     }
+
+    fn expect(&self, at: usize) {
+        self.0.expect(at);
+    }
 }

@@ -14,12 +14,12 @@ use guest_memory::{Way, Windows};
 use namespace::{Done, Engine, Found};
 use reactor::buf::IoBuf;
 use reactor::{Fd, Owner, OwnerId, Ring as Reactor, peer_event};
-use virtio_ring::{Descriptor, Head, Layout, Position, Ring, RingError};
+use virtio_ring::{Descriptor, Head, Layout, Position, Ring, RingError, Taken};
 
 use crate::counters::{Counters, QueueCounters};
 use crate::disk::Disk;
 use crate::guest::{Guest, RingArea};
-use crate::limits::SPIN;
+use crate::limits::{HELD_ANSWERS_MAX, HELD_BYTES_MAX, SPIN};
 use crate::order::{Ending, QueueId, Start};
 use crate::request::{Parts, Request, Status};
 pub(crate) use held::Held;
@@ -66,11 +66,15 @@ pub(crate) struct Queue {
     error: Option<OwnedFd>,
     /// What was found at the namespace's gate.
     found: Found,
+    /// The chain that was taken last, and what stands in it, while [`Queue::serve`] looks for the one behind it: its request is on its way into the cache.
+    pending: Option<Taken>,
     chain: Vec<Descriptor>,
+    /// What stands in the one behind it.
+    chain_behind: Vec<Descriptor>,
     parts: Parts,
     slots: Vec<Slot>,
     free: Vec<u16>,
-    /// The request that was taken last, while [`Queue::serve`] looks for the one behind it.
+    /// The request before that, while its bytes are.
     taken: Option<u16>,
     /// Requests with pieces that have not been begun, the longest waiting first: they found no memory, or as many as may be are under way.
     waiting: VecDeque<u16>,
@@ -94,6 +98,8 @@ pub(crate) struct Queue {
     spins: Spins,
     /// Chains may be there that a turn had no time for.
     is_behind: bool,
+    /// Bytes that were moved since answers were last published.
+    moved_bytes: usize,
     /// Chains were given back since the driver was last told.
     has_given_back: bool,
     has_complained: bool,
@@ -137,7 +143,9 @@ impl Queue {
             call: start.call,
             error: start.error,
             found: Found::default(),
+            pending: None,
             chain: Vec::with_capacity(virtio_ring::CHAIN_MAX),
+            chain_behind: Vec::with_capacity(virtio_ring::CHAIN_MAX),
             parts: Parts::default(),
             slots: (0..size).map(|_| Slot::free()).collect(),
             free: (0..size).rev().collect(),
@@ -154,6 +162,7 @@ impl Queue {
             spins: Spins::No,
             // What is there already was told to nobody, or to whoever served it before.
             is_behind: true,
+            moved_bytes: 0,
             has_given_back: false,
             has_complained: false,
             has_starved: false,
@@ -287,6 +296,8 @@ impl Queue {
             self.is_deaf = self.listen().is_err();
             self.is_behind = true;
         }
+        // What a store answered later waits for no chain of this turn.
+        self.ring.publish();
         let is_held = self.is_held();
         if !is_held && (self.is_behind || self.spins != Spins::No) {
             self.serve(engine);
@@ -347,9 +358,11 @@ impl Queue {
             && (is_resumed || !self.arrived.is_empty() || !self.waiting.is_empty())
     }
 
-    /// Takes chains, as many as the turn has room for. Each begins when the one behind it is known, so that its bytes are on their way into the cache meanwhile.
+    /// Takes chains, as many as the turn has room for. Each is read when the one behind it was found, and begins when that was read, so that what it is and its bytes
+    /// are on their way into the cache meanwhile.
     fn serve(&mut self, engine: &mut Engine) {
         self.take_chains(engine);
+        self.begin_pending(engine);
         if let Some(last) = self.taken.take() {
             self.begin_slot(last, engine);
         }
@@ -362,17 +375,16 @@ impl Queue {
             if self.is_closed() && !self.takes_left() {
                 return;
             }
-            match self.ring.take(&self.guest, &mut self.chain) {
+            match self.ring.take(&self.guest, &mut self.chain_behind) {
                 Ok(Some(taken)) => {
                     has_taken = true;
                     self.turn.take_chain();
-                    match taken.chain {
-                        Ok(()) => self.begin(taken.head, engine),
-                        Err(error) => {
-                            self.complain(&error.to_string());
-                            self.refuse(taken.head);
-                        }
+                    if let Some(first) = self.chain_behind.first() {
+                        self.guest.windows.expect(first.address);
                     }
+                    self.begin_pending(engine);
+                    std::mem::swap(&mut self.chain, &mut self.chain_behind);
+                    self.pending = Some(taken);
                 }
                 Ok(None) => {
                     if has_taken || self.spins == Spins::No {
@@ -384,6 +396,19 @@ impl Queue {
             }
         }
         self.is_behind = true;
+    }
+
+    fn begin_pending(&mut self, engine: &mut Engine) {
+        let Some(taken) = self.pending.take() else {
+            return;
+        };
+        match taken.chain {
+            Ok(()) => self.begin(taken.head, engine),
+            Err(error) => {
+                self.complain(&error.to_string());
+                self.refuse(taken.head);
+            }
+        }
     }
 
     fn begin(&mut self, head: Head, engine: &mut Engine) {
@@ -508,6 +533,11 @@ impl Queue {
         match self.ring.give_back(head, written) {
             Ok(()) => self.has_given_back = true,
             Err(error) => self.broken(&error),
+        }
+        let is_long = self.moved_bytes >= HELD_BYTES_MAX;
+        if is_long || self.ring.held() >= HELD_ANSWERS_MAX {
+            self.moved_bytes = 0;
+            self.ring.publish();
         }
         if self.spins == Spins::No {
             self.spins = Spins::FromNextTurn;

@@ -4,6 +4,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
+use reactor::buf::prefetch_line;
+
 use crate::shared::Shared;
 use crate::windows::{Fault, Way, Windows};
 
@@ -74,6 +76,12 @@ impl Area {
     accesses!(load32, store32, u32, AtomicU32);
     accesses!(load64, store64, u64, AtomicU64);
 
+    /// Has the processor fetch what is at byte `at` into its cache.
+    #[inline]
+    pub fn expect(&self, at: usize) {
+        prefetch_line(self.base.as_ptr().wrapping_add(at), false);
+    }
+
     #[inline]
     fn at<A>(&self, at: usize) -> &A {
         let end = at.checked_add(size_of::<A>());
@@ -106,6 +114,15 @@ impl Windows {
         })?;
         let offset = usize::try_from(run.offset).map_err(|_| not_shared)?;
         Area::of(memory, offset, whole).ok_or(not_shared)
+    }
+
+    /// What is at an address is about to be read: the processor fetches it into its cache, where it is mapped.
+    #[inline]
+    pub fn expect(&self, address: u64) {
+        // One byte, which lies in one run.
+        let _none = self.mapped(address, 1, Way::FromGuest, |_, at, _| {
+            prefetch_line(at.as_ptr(), false);
+        });
     }
 
     /// A little-endian value of eight bytes: one load where it is aligned, each byte once where not.

@@ -98,6 +98,11 @@ impl Split {
         let at = usize::from(index) * DESCRIPTOR_BYTES;
         Self::of_words(table.load64(at), table.load64(at + 8))
     }
+
+    /// It is about to be loaded.
+    pub(crate) fn expect(table: &impl Area, index: u16) {
+        table.expect(usize::from(index) * DESCRIPTOR_BYTES);
+    }
 }
 
 #[expect(

@@ -22,6 +22,9 @@ pub trait Area {
     fn store32(&self, at: usize, value: u32);
     /// Eight.
     fn store64(&self, at: usize, value: u64);
+
+    /// The bytes there are about to be loaded: a hint, which changes nothing.
+    fn expect(&self, _at: usize) {}
 }
 
 /// A guest's memory by the guest's addresses.

@@ -128,7 +128,7 @@ impl<A: Area> Ring<A> {
         }
     }
 
-    /// Gives a chain back. `written` bytes from the start of its writable memory, at least, were written by the device (2.7.8.2), which may have written
+    /// Gives a chain back: the driver finds it once it is [published](Ring::publish). `written` bytes from the start of its writable memory, at least, were written by the device (2.7.8.2), which may have written
     /// elsewhere, too; none: it wrote nothing.
     ///
     /// # Errors
@@ -140,7 +140,24 @@ impl<A: Area> Ring<A> {
         }
     }
 
-    /// Whether the driver is to be told of what was given back since this was last asked.
+    /// Chains that were given back and are not published: of a packed ring none, since each is as soon as it is given back.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        match &self.kind {
+            Kind::Split(ring) => ring.held(),
+            Kind::Packed(_) => 0,
+        }
+    }
+
+    /// What was given back is the driver's.
+    pub fn publish(&mut self) {
+        match &mut self.kind {
+            Kind::Split(ring) => ring.publish(),
+            Kind::Packed(_) => {}
+        }
+    }
+
+    /// Publishes; and whether the driver is to be told of what was given back since this was last asked.
     pub fn wants_call(&mut self) -> bool {
         match &mut self.kind {
             Kind::Split(ring) => ring.wants_call(),

@@ -25,7 +25,14 @@ pub(crate) struct SplitRing<A> {
     size: u16,
     options: Options,
     next_available: u16,
+    /// The driver's index as it was last read: entries up to there are available. Its line goes from processor to processor, so it is asked for again when these are
+    /// taken.
+    seen: u16,
+    /// The entry that comes next, where it was read already.
+    foreseen: Option<u16>,
     next_used: u16,
+    /// Chains whose entries stand behind the used index.
+    held: Vec<u16>,
     /// The used index of which the driver was last told; none: it was never told.
     told: Option<u16>,
     record: Option<SplitRecord<A>>,
@@ -63,7 +70,10 @@ impl<A: Area> SplitRing<A> {
             size,
             options,
             next_available,
+            seen: next_available,
+            foreseen: None,
             next_used,
+            held: Vec::new(),
             told: None,
             record: kept,
             left,
@@ -81,17 +91,12 @@ impl<A: Area> SplitRing<A> {
             return self.begin(head, memory, chain).map(Some);
         }
         let size = self.size;
-        let available = self.available();
-        if available == 0 {
+        if self.seen == self.next_available {
+            self.look()?;
+        }
+        let Some(head) = self.next_head() else {
             return Ok(None);
-        }
-        if available > size {
-            return Err(RingError::Available { available, size });
-        }
-        // What the driver wrote before it raised the index is there.
-        fence(Ordering::Acquire);
-        let at = AT_RING + 2 * self.place(self.next_available);
-        let head = self.areas.driver.load16(at);
+        };
         if head >= size {
             return Err(RingError::Head { head, size });
         }
@@ -102,7 +107,42 @@ impl<A: Area> SplitRing<A> {
         if let Some(record) = &mut self.record {
             record.take(head);
         }
-        self.begin(head, memory, chain).map(Some)
+        let taken = self.begin(head, memory, chain);
+        self.foresee();
+        taken.map(Some)
+    }
+
+    /// Reads the driver's index.
+    fn look(&mut self) -> Result<(), RingError> {
+        let (available, size) = (self.available(), self.size);
+        if available > size {
+            return Err(RingError::Available { available, size });
+        }
+        self.seen = self.next_available.wrapping_add(available);
+        // What the driver wrote before it raised the index is there.
+        fence(Ordering::Acquire);
+        Ok(())
+    }
+
+    /// The head of the next chain that was seen; each entry is read once.
+    fn next_head(&mut self) -> Option<u16> {
+        if self.seen == self.next_available {
+            return None;
+        }
+        let at = AT_RING + 2 * self.place(self.next_available);
+        Some(
+            self.foreseen
+                .take()
+                .unwrap_or_else(|| self.areas.driver.load16(at)),
+        )
+    }
+
+    /// The first descriptor of the chain behind is on its way while this one is looked at.
+    fn foresee(&mut self) {
+        self.foreseen = self.next_head();
+        if let Some(head) = self.foreseen.filter(|head| *head < self.size) {
+            Split::expect(&self.areas.descriptors, head);
+        }
     }
 
     fn begin<M: Memory<Area = A>>(
@@ -171,16 +211,29 @@ impl<A: Area> SplitRing<A> {
         self.areas.device.store32(at, id.into());
         self.areas.device.store32(at + 4, written.unwrap_or(0));
         self.next_used = self.next_used.wrapping_add(1);
+        self.held.push(id);
+        Ok(())
+    }
+
+    pub(crate) fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    pub(crate) fn publish(&mut self) {
+        if self.held.is_empty() {
+            return;
+        }
         // What the device wrote is there before the driver sees the index.
         fence(Ordering::Release);
         self.areas.device.store16(AT_IDX, self.next_used);
         if let Some(record) = &self.record {
-            record.given_back(id, self.next_used);
+            record.given_back(&self.held, self.next_used);
         }
-        Ok(())
+        self.held.clear();
     }
 
     pub(crate) fn wants_call(&mut self) -> bool {
+        self.publish();
         // The index is there before it is looked whether the driver wants to know.
         fence(Ordering::SeqCst);
         let new = self.next_used;

@@ -331,6 +331,7 @@ impl Queue {
             },
         };
         self.turn.take_bytes(bytes);
+        self.moved_bytes += bytes;
         let asked = Asked {
             token: (self.tokens.make)(self.id.0, id.request()),
             reader: ReaderId(READERS + u64::from(self.id.0)),

@@ -12,8 +12,10 @@ pub const PAGE_BYTES: usize = 4096;
 
 /// What a processor fetches at a time.
 const CACHE_LINE_BYTES: usize = 64;
-/// Most bytes that are prefetched at once: the rest of a longer run the processor foresees by itself.
-const PREFETCH_BYTES_MAX: usize = 4096;
+/// Most bytes that are prefetched at once: the rest of a longer run the processor foresees by itself, further ahead than it takes prefetches (of which it has 10 to 16
+/// under way, and waits with the next). Read or written at random in 1 GiB, 4 KiB each are copied in .82 to .85 of the time with 512 of what is 4096 here, in .88 with 128
+/// (Sapphire Rapids).
+const PREFETCH_BYTES_MAX: usize = 512;
 
 /// The name of a region, never given twice in a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -191,8 +193,8 @@ impl Mapping {
     }
 }
 
-/// Has the processor fetch one line. It reads and changes nothing that a program could see, and an address without memory is no fault.
-fn prefetch_line(at: *const u8, is_change: bool) {
+/// Has the processor fetch one line into its cache, to be read, or written where `is_change`. It reads and changes nothing that a program could see, and an address without memory is no fault.
+pub fn prefetch_line(at: *const u8, is_change: bool) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: neither instruction faults or changes anything, whatever the address; a processor that does not know PREFETCHW does nothing (AMD64 APM, volume 3).
     unsafe {

@@ -96,7 +96,8 @@ impl<A: Area> SplitRecord<A> {
         self.area.store8(entry(head) + AT_INFLIGHT, 1);
     }
 
-    /// A chain is about to be given back: to be called before the used ring's idx has it.
+    /// A chain is about to be given back: to be called before the used ring's idx has it. It is one of a batch, whose last the header names, and each of which names
+    /// the one before.
     pub(crate) fn give_back(&self, head: u16) {
         let last = self.area.load16(AT_LAST_BATCH_HEAD);
         self.area.store16(entry(head) + AT_NEXT, last);
@@ -105,10 +106,12 @@ impl<A: Area> SplitRecord<A> {
         then();
     }
 
-    /// The used ring's idx has it.
-    pub(crate) fn given_back(&self, head: u16, used_idx: u16) {
+    /// The used ring's idx has those of the batch.
+    pub(crate) fn given_back(&self, heads: &[u16], used_idx: u16) {
         then();
-        self.area.store8(entry(head) + AT_INFLIGHT, 0);
+        for head in heads {
+            self.area.store8(entry(*head) + AT_INFLIGHT, 0);
+        }
         then();
         self.area.store16(AT_USED_IDX, used_idx);
     }

@@ -55,6 +55,7 @@ fn chain_after(change: impl FnOnce(&Ram), options: Options) -> Result<(), ChainE
     let taken = ring.take(&driver.ram, &mut chain).unwrap().unwrap();
     assert!(chain.len() <= virtio_ring::CHAIN_MAX);
     ring.give_back(taken.head, None).unwrap();
+    ring.publish();
     assert_eq!(
         driver.reap(),
         Some((0, Some(0))),

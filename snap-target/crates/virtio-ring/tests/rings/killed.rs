@@ -90,6 +90,9 @@ fn killed_at(format: Format, requests: &[Request], plan: &Plan, kill: u64) -> bo
                 let head = first.in_flight[place];
                 first.ring.give_back(head, Some(1)).unwrap();
                 first.in_flight.remove(place);
+                if at % 3 == 0 {
+                    first.ring.publish();
+                }
                 if at % 2 == 0 {
                     while driver.reap().is_some() {
                         came_back += 1;
@@ -97,6 +100,7 @@ fn killed_at(format: Format, requests: &[Request], plan: &Plan, kill: u64) -> bo
                 }
             }
         }
+        first.ring.publish();
     }));
     let was_killed = match ended {
         Ok(()) => false,
@@ -146,6 +150,7 @@ fn killed_at(format: Format, requests: &[Request], plan: &Plan, kill: u64) -> bo
     for head in std::mem::take(&mut second.in_flight) {
         second.ring.give_back(head, Some(1)).unwrap();
     }
+    second.ring.publish();
     while driver.reap().is_some() {
         came_back += 1;
     }
@@ -197,6 +202,7 @@ fn at_each_store_of_the_recovery() {
                         while let Some(head) = first.in_flight.pop() {
                             first.ring.give_back(head, Some(1)).unwrap();
                         }
+                        first.ring.publish();
                         while driver.reap().is_some() {
                             came_back += 1;
                         }
@@ -220,6 +226,7 @@ fn at_each_store_of_the_recovery() {
                 for head in std::mem::take(&mut last.in_flight) {
                     last.ring.give_back(head, Some(1)).unwrap();
                 }
+                last.ring.publish();
                 while driver.reap().is_some() {
                     came_back += 1;
                 }

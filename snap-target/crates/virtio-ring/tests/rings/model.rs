@@ -13,6 +13,8 @@ pub enum Step {
     Take(u8),
     /// The device gives back the one in flight at this place.
     GiveBack(u8, Option<u32>),
+    /// The device publishes what it gave back.
+    Publish,
     /// The driver takes what came back.
     Reap,
 }
@@ -38,6 +40,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => request().prop_map(Step::Add),
         3 => (1_u8..5).prop_map(Step::Take),
         4 => (any::<u8>(), proptest::option::of(0_u32..10_000)).prop_map(|(at, written)| Step::GiveBack(at, written)),
+        2 => Just(Step::Publish),
         2 => Just(Step::Reap),
     ]
 }
@@ -52,7 +55,9 @@ struct World {
     memory: Ram,
     chain: Vec<Descriptor>,
     in_flight: Vec<(Head, u32)>,
-    /// What the device has told and the driver has not seen.
+    /// What the device has given back and not published.
+    held: Vec<(u16, Option<u32>)>,
+    /// What it has published and the driver has not seen.
     expected: std::collections::VecDeque<(u16, Option<u32>)>,
     device_sleeps: bool,
     is_kicked: bool,
@@ -83,6 +88,7 @@ impl World {
             memory,
             chain: Vec::new(),
             in_flight: Vec::new(),
+            held: Vec::new(),
             expected: std::collections::VecDeque::new(),
             device_sleeps: false,
             is_kicked: false,
@@ -125,7 +131,21 @@ impl World {
                     Format::Split => Some(written.unwrap_or(0)),
                     Format::Packed => written,
                 };
-                self.expected.push_back((head.id(), written));
+                let ended = (head.id(), written);
+                match self.driver.layout.format {
+                    Format::Split => self.held.push(ended),
+                    // Each is the driver's at once.
+                    Format::Packed => {
+                        self.expected.push_back(ended);
+                        self.is_called |= self.ring.wants_call();
+                    }
+                }
+                assert_eq!(self.ring.held(), self.held.len());
+            }
+            Step::Publish => {
+                self.ring.publish();
+                assert_eq!(self.ring.held(), 0);
+                self.expected.extend(self.held.drain(..));
                 self.is_called |= self.ring.wants_call();
             }
             Step::Reap => {
@@ -142,7 +162,7 @@ impl World {
             let outstanding = self.driver.outstanding.len();
             assert_eq!(
                 outstanding,
-                self.in_flight.len() + self.expected.len(),
+                self.in_flight.len() + self.held.len() + self.expected.len(),
                 "the device sleeps, and chains wait"
             );
         }
@@ -204,6 +224,7 @@ fn indices_go_round() {
             world.step(Step::Add(request.clone()));
             world.step(Step::Take(1));
             world.step(Step::GiveBack(0, Some(100)));
+            world.step(Step::Publish);
             world.step(Step::Reap);
         }
         assert!(world.driver.outstanding.is_empty());
