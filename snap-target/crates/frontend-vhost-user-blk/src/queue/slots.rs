@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use guest_memory::{Way, from_guest, to_guest};
-use namespace::{Asked, Done, Engine, Io, NamespaceError, ReaderId};
+use namespace::{Answer, Asked, Done, Engine, Io, NamespaceError, ReaderId};
 use reactor::buf::IoBuf;
 use virtio_ring::Head;
 
@@ -299,7 +299,7 @@ impl Queue {
         let part = slot.data.slice(piece_of(piece, slot.data.len()));
         let (bytes, deadline) = (part.len(), slot.deadline);
         let durable = !self.writeback;
-        let io = match &slot.request {
+        let mut io = match &slot.request {
             Request::Read { lba, .. } => Io::Read {
                 lba: lba + first,
                 blocks: blocks_of(part.len(), block_bytes),
@@ -338,9 +338,21 @@ impl Queue {
             deadline,
             snapshot: false,
         };
-        if let Some(done) = engine.submit(self.disk.key, io, asked) {
-            self.answered(id.request(), done);
-        }
+        let done = match engine.ask(self.disk.key, &mut io, asked) {
+            Answer::Later => return true,
+            // Its bytes are where they belong.
+            Answer::Out => {
+                self.piece_ended(id, false);
+                return true;
+            }
+            Answer::Lent(buf) => Done {
+                token: asked.token,
+                buf: Some(buf),
+                result: Ok(()),
+            },
+            Answer::Now(done) => done,
+        };
+        self.answered(id.request(), done);
         true
     }
 
