@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np  # type: ignore[import-not-found]
@@ -17,6 +18,7 @@ from debian.root import Root
 
 from .machine import Failed, Programs, run
 from .reader import files, header_bytes
+from .volume import chains
 
 IMAGE = "image"
 ZSTD_LEVEL = 3
@@ -48,6 +50,8 @@ class Stored:
     """What it takes in the store, beside the source."""
     seconds: float
     """What making it took, of the wall's clock."""
+    chains: str = ""
+    """Of a volume of ours: how its data is stored, as it says itself."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,8 @@ def ours(*options: str) -> Callable[[Tools, Path, Path], Stored]:
     def prepare(tools: Tools, source: Path, work: Path) -> Stored:
         began, volume = time.monotonic(), work / "volume.xio"
         run(tools.xio, "pack", source, "-o", volume, *options)
-        return Stored(str(volume), *timed(volume, began))
+        stored = Stored(str(volume), *timed(volume, began))
+        return replace(stored, chains=chains(json.loads(run(tools.xio, "inspect", volume, "--json"))))
 
     return prepare
 
@@ -211,3 +216,8 @@ MDS = Contender("MDS zstd:3", "MosaicML's shards, zstd:3, on such a disk; each f
 
 def ours_named(name: str, what: str, *options: str) -> Contender:
     return Contender(f"xio: {name}", what, ours(*options))
+
+
+def ours_as(chain: str, what: str, pattern: str, *options: str) -> Contender:
+    """By a chain that the user names."""
+    return ours_named(chain, what, "--store", f"{pattern}={chain}", *options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -69,9 +69,29 @@ class Programs:
         folder.rmdir()
 
 
-def all_of(processes: Sequence[subprocess.Popen[str]]) -> list[str]:
-    """What each printed, when all have ended well."""
-    printed = [process.communicate()[0] for process in processes]
-    if any(process.returncode for process in processes):
-        raise Failed("a reader failed")
-    return printed
+class Led:
+    """A program that waits for a line before each of its steps, and says one when that is done."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdin is not None and process.stdout is not None
+        self._in, self._out = process.stdin, process.stdout
+
+    def go_on(self) -> None:
+        self._in.write("\n")
+        self._in.flush()
+
+    def heard(self) -> str:
+        if not (line := self._out.readline()):
+            raise Failed("a reader failed")
+        return line.rstrip("\n")
+
+
+@contextmanager
+def led(*command: str | Path) -> Iterator[Led]:
+    process = subprocess.Popen([str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        yield Led(process)
+    finally:
+        # It has said all, or somebody failed: then it holds a mount that is about to go.
+        process.kill()
+        process.wait()

@@ -1,14 +1,15 @@
 """The host's program: reads what a contender serves as a trainer or an inference server would, and says how long it took. It is run as a process of its own.
 
-    python -m rivals.reader LOAD FORM FOLDER [--samples N] [--local FOLDER]
+    python -m rivals.reader LOAD FORM FOLDER --bytes-max N [--samples N] [--local FOLDER]
 
-Says "ready" when its libraries are loaded, waits for a line on its standard input, reads, and prints JSON: seconds, its own processor seconds, the bytes of elements that it had in memory in the type that was wanted,
-and their sum, by which a wrong byte shows.
+Says "ready" when its libraries are loaded and its memory is there, waits for a line on its standard input, reads, and prints JSON: seconds, its own processor seconds, and the bytes of elements that it had in memory in the type that was wanted.
+After another line it prints these bytes' digest: when all readers are done, so that no digest takes a processor from one that reads.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import random
@@ -21,35 +22,45 @@ from typing import Any
 
 import numpy as np  # type: ignore[import-not-found]
 
+from .delivered import Delivered
+
 PIECE_BYTES = 4 << 20
 # Of 4,096 ids.
 SAMPLE_IDS = 4096
-
-
-class Tally:
-    """What was delivered: bytes, and the sum of their 16-bit words, which is the same in whatever order they come."""
-
-    def __init__(self) -> None:
-        self.bytes, self.sum = 0, 0
-
-    def add(self, elements: Any) -> None:
-        self.bytes += elements.nbytes
-        self.sum += int(elements.ravel().view("<u2").sum(dtype="u8"))
+SAMPLE_BYTES = 4 * SAMPLE_IDS
 
 
 def files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file() and ".xio" not in path.parts)
 
 
-def pieces(path: Path, begin: int = 0) -> Iterator[Any]:
-    """A file's bytes from `begin` on, in order, each piece in the same memory."""
-    buffer = np.empty(PIECE_BYTES, "u1")
-    with path.open("rb", buffering=0) as file:
-        file.seek(begin)
-        while count := file.readinto(buffer):
-            while count < PIECE_BYTES and (more := file.readinto(memoryview(buffer)[count:])):
-                count += more
-            yield buffer[:count]
+def bytes_max(folder: Path, samples: int) -> int:
+    """What a reader of a source has at most: so many samples, or 0: all."""
+    return samples * SAMPLE_BYTES or sum(path.stat().st_size for path in files(folder))
+
+
+def fill(file: io.FileIO, room: memoryview) -> None:
+    """The file's next bytes, as many as there is room for."""
+    had = 0
+    while had < len(room):
+        if not (count := file.readinto(room[had:])):
+            raise EOFError(f"{file.name} is too short")
+        had += count
+
+
+def pieces(path: Path, begin: int = 0) -> tuple[io.FileIO, list[int]]:
+    """A file that stands at `begin`, and the sizes of the pieces from there to its end."""
+    file = io.FileIO(path)
+    left = path.stat().st_size - file.seek(begin)
+    return file, [min(PIECE_BYTES, left - at) for at in range(0, left, PIECE_BYTES)]
+
+
+def whole(path: Path, begin: int, delivered: Delivered) -> None:
+    """A file's bytes from `begin` on, in order."""
+    file, sizes = pieces(path, begin)
+    with file:
+        for size in sizes:
+            fill(file, delivered.room(size))
 
 
 def header_bytes(path: Path) -> int:
@@ -62,7 +73,7 @@ def samples_of(folder: Path) -> Iterator[bytes]:
     """The ids of a folder, as samples of the same size; what is left at a file's end is in none."""
     for path in files(folder):
         with path.open("rb") as file:
-            while len(sample := file.read(4 * SAMPLE_IDS)) == 4 * SAMPLE_IDS:
+            while len(sample := file.read(SAMPLE_BYTES)) == SAMPLE_BYTES:
                 yield sample
 
 
@@ -72,29 +83,26 @@ def chosen_of(all_of_them: Sequence[Any], samples: int) -> Iterator[Any]:
     return (all_of_them[chosen.randrange(len(all_of_them))] for _ in range(samples)) if samples else iter(all_of_them)
 
 
-def widened(packed: Any) -> Any:
-    """Three bytes an id to u32."""
-    wide = np.zeros((len(packed) // 3, 4), "u1")
-    wide[:, :3] = packed.reshape(-1, 3)
-    return wide.view("<u4").ravel()
+def widened(packed: Any, room: memoryview) -> None:
+    """Three bytes an id to u32, in memory of zeros."""
+    np.frombuffer(room, "u1").reshape(-1, 4)[:, :3] = packed.reshape(-1, 3)
 
 
-# --- what is read: each adds to the tally ----------------------------------------------------------------------------------------------
+# --- what is read, and delivered --------------------------------------------------------------------------------------------------------
 
 
-def tokens_in_order(form: str, folder: Path, tally: Tally, _: argparse.Namespace) -> None:
+def tokens_in_order(form: str, folder: Path, delivered: Delivered, _: argparse.Namespace) -> None:
     for path in files(folder):
         if form == "u24":
             # Pieces of whole ids.
             with path.open("rb", buffering=0) as file:
                 while data := file.read(3 << 20):
-                    tally.add(widened(np.frombuffer(data, "u1")))
+                    widened(np.frombuffer(data, "u1"), delivered.room(len(data) // 3 * 4))
         else:
-            for piece in pieces(path):
-                tally.add(piece)
+            whole(path, 0, delivered)
 
 
-def tokens_at_random(form: str, folder: Path, tally: Tally, given: argparse.Namespace) -> None:
+def tokens_at_random(form: str, folder: Path, delivered: Delivered, given: argparse.Namespace) -> None:
     width = 3 if form == "u24" else 4
     opened = [(os.open(path, os.O_RDONLY), path.stat().st_size // width) for path in files(folder)]
     for file, _ in opened:
@@ -102,29 +110,38 @@ def tokens_at_random(form: str, folder: Path, tally: Tally, given: argparse.Name
     chosen = random.Random(7)
     for _ in range(given.samples):
         file, ids = opened[chosen.randrange(len(opened))]
-        data = np.frombuffer(os.pread(file, SAMPLE_IDS * width, chosen.randrange(ids - SAMPLE_IDS) * width), "u1")
-        tally.add(widened(data) if form == "u24" else data)
+        room, at = delivered.room(SAMPLE_BYTES), chosen.randrange(ids - SAMPLE_IDS) * width
+        if form == "u24":
+            widened(np.frombuffer(os.pread(file, SAMPLE_IDS * width, at), "u1"), room)
+        elif os.preadv(file, [room], at) != SAMPLE_BYTES:
+            raise EOFError("a sample is too short")
 
 
-def weights(form: str, folder: Path, tally: Tally, _: argparse.Namespace) -> None:
+def weights(form: str, folder: Path, delivered: Delivered, _: argparse.Namespace) -> None:
     for path in files(folder):
         if form == "npz":
             with zipfile.ZipFile(path) as archive:
-                tally.add(np.load(archive.open("weight.npy"), allow_pickle=False))
-            continue
-        for piece in pieces(path, header_bytes(path)):
-            tally.add(piece)
+                delivered.keep(memoryview(np.load(archive.open("weight.npy"), allow_pickle=False)))
+        else:
+            whole(path, header_bytes(path), delivered)
 
 
-def embeddings(form: str, folder: Path, tally: Tally, _: argparse.Namespace) -> None:
+def embeddings(form: str, folder: Path, delivered: Delivered, _: argparse.Namespace) -> None:
     """In f16, whatever they are stored in."""
     for path in (path for path in files(folder) if path.suffix == ".npy"):
-        array = np.load(path, mmap_mode="r")
-        for piece in pieces(path, path.stat().st_size - array.nbytes):
-            tally.add(piece.view("<f4").astype("<f2") if form == "f32" else piece)
+        begin = path.stat().st_size - np.load(path, mmap_mode="r").nbytes
+        if form != "f32":
+            whole(path, begin, delivered)
+            continue
+        file, sizes = pieces(path, begin)
+        piece = np.empty(PIECE_BYTES, "u1")
+        with file:
+            for size in sizes:
+                fill(file, memoryview(piece)[:size])
+                np.frombuffer(delivered.room(size // 2), "<f2")[:] = piece[:size].view("<f4")
 
 
-def streamed(_: str, folder: Path, tally: Tally, given: argparse.Namespace) -> None:
+def streamed(_: str, folder: Path, delivered: Delivered, given: argparse.Namespace) -> None:
     """MosaicML's shards: each is fetched whole from the mount into a folder of this machine and undone there when a sample of it is wanted, which is what StreamingDataset does; files, compression and samples are its own code."""
     from streaming.base.compression import decompress  # type: ignore[import-not-found]
 
@@ -132,16 +149,17 @@ def streamed(_: str, folder: Path, tally: Tally, given: argparse.Namespace) -> N
     shards = [foreign.MDSReader.from_json(given.local, None, shard) for shard in index["shards"]]
     present: set[int] = set()
 
-    def sample(at: int) -> Any:
+    def sample(at: int) -> bytes:
         shard, item = divmod(at, len(shards[0]))
         if shard not in present:
             zipped = (folder / index["shards"][shard]["zip_data"]["basename"]).read_bytes()
             Path(given.local, index["shards"][shard]["raw_data"]["basename"]).write_bytes(decompress(index["shards"][shard]["compression"], zipped))
             present.add(shard)
-        return np.frombuffer(shards[shard][item]["elements"], "u1")
+        elements: bytes = shards[shard][item]["elements"]
+        return elements
 
     for at in chosen_of(range(sum(map(len, shards))), given.samples):
-        tally.add(sample(at))
+        delivered.keep(memoryview(sample(at)))
 
 
 LOADS = {"in order": tokens_in_order, "at random": tokens_at_random, "weights": weights, "embeddings": embeddings}
@@ -159,6 +177,7 @@ def main() -> int:
     parser.add_argument("load")
     parser.add_argument("form")
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--bytes-max", type=int, required=True)
     parser.add_argument("--samples", type=int, default=0)
     parser.add_argument("--local", default="")
     given = parser.parse_args()
@@ -166,12 +185,15 @@ def main() -> int:
     if given.form == "mds":
         load = streamed
         enter_streaming()
+    delivered = Delivered(given.bytes_max)
     print("ready", flush=True)
     sys.stdin.readline()
-    tally, before, began = Tally(), time.process_time(), time.monotonic()
-    load(given.form, given.folder, tally, given)
+    before, began = time.process_time(), time.monotonic()
+    load(given.form, given.folder, delivered, given)
     seconds, cpu = time.monotonic() - began, time.process_time() - before
-    print(json.dumps({"seconds": seconds, "cpu_seconds": cpu, "bytes": tally.bytes, "sum": tally.sum}), flush=True)
+    print(json.dumps({"seconds": seconds, "cpu_seconds": cpu, "bytes": delivered.bytes}), flush=True)
+    sys.stdin.readline()
+    print(delivered.digest(), flush=True)
     return 0
 
 

@@ -8,7 +8,7 @@ import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
-from .scenarios import SCENARIOS
+from .scenarios import SCENARIOS, Scenario
 
 BEGIN, END = "<!-- made by ci/bench/comparison -->", "<!-- end of what ci/bench/comparison made -->"
 PLAIN = "plain files"
@@ -30,6 +30,7 @@ class Row:
     target_cpu_seconds: float
     capacity_bytes: int
     preparation_seconds: float
+    chains: str
 
     @property
     def is_ours(self) -> bool:
@@ -48,10 +49,9 @@ def against_plain(row: Row, rows: list[Row]) -> str:
 
 
 def cells(row: Row, rows: list[Row]) -> list[str]:
-    name = f"**{row.contender}**" if row.is_ours else row.contender
     return [
         f"{row.link_mb} MB/s",
-        name,
+        bold(row.contender),
         f"{statistics.median(row.seconds):.2f}",
         f"{min(row.seconds):.2f} to {max(row.seconds):.2f}" if len(row.seconds) > 1 else "once",
         against_plain(row, rows),
@@ -68,6 +68,18 @@ def table(rows: list[Row]) -> str:
     ordered = sorted(rows, key=lambda row: (row.link_mb, statistics.median(row.seconds)))
     lines = [HEADINGS, ["---"] * 2 + ["---:"] * (len(HEADINGS) - 2), *(cells(row, rows) for row in ordered)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def bold(name: str) -> str:
+    """Ours stand out."""
+    return f"**{name}**" if name.startswith("xio") else name
+
+
+def who(scenario: Scenario, rows: list[Row]) -> str:
+    """A line for each contender that was measured: what it is, and for ours how the volume says that it is stored."""
+    chains = {row.contender: row.chains for row in rows if row.scenario == scenario.name}
+    named = ((it, chains[it.name]) for it in scenario.contenders if it.name in chains)
+    return "".join(f"* {bold(it.name)}: {it.what}{': ' * bool(told)}{told}\n" for it, told in named)
 
 
 def plot(rows: list[Row]) -> str:
@@ -117,7 +129,7 @@ def document(docs: Path, rows: list[Row], origins: dict[str, str], rounds: int, 
     ]
     for scenario in (scenario for scenario in SCENARIOS if scenario.name in origins):
         parts += [f"### {scenario.name.capitalize()}\n", f"{scenario.what} {origins[scenario.name]}.\n"]
-        parts.append("".join(f"* {'**' + it.name + '**' if it.name.startswith('xio') else it.name}: {it.what}\n" for it in scenario.contenders))
+        parts.append(who(scenario, rows))
         parts.append(table([row for row in rows if row.scenario == scenario.name]))
     page.write_text(f"{before}{BEGIN}\n" + "\n".join(parts) + f"{END}{behind}", encoding="utf-8")
     (docs / "comparison.svg").write_text(plot(rows), encoding="utf-8")

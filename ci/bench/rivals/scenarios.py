@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from . import contenders, corpora
-from .contenders import EROFS, MDS, PLAIN, SQUASHFS, XZ, Contender, converted, ours_named
+from .contenders import EROFS, MDS, PLAIN, SQUASHFS, XZ, Contender, converted, ours_as, ours_named
 
 SAMPLES = 1000
 
@@ -51,6 +51,21 @@ NPZ = Contender("numpy npz", "`np.savez_compressed` (deflate), once; `np.load` o
 F16 = Contender("numpy f16", "a copy in f16 by numpy, once", converted(contenders.as_f16))
 LOSSLESS = "stored as `xio pack` chooses"
 
+
+def tokens_as(chain: str, what: str, *options: str) -> Contender:
+    return ours_as(chain, what, "*.bin", *AS_U32, *options)
+
+
+# Chains that a user may name for ids, a line each.
+IN_ORDER = (
+    tokens_as("bitpack:18", "18 bits an id, no codec"),
+    tokens_as("rank+zstd:3", "ranks, zstd"),
+)
+AT_RANDOM = (
+    tokens_as("bitpack:18", "18 bits an id, no codec"),
+    tokens_as("rank+zstd:3", "ranks, zstd", "--frame", "4KiB"),
+)
+
 SCENARIOS = (
     Scenario(
         "tokens in order",
@@ -59,8 +74,7 @@ SCENARIOS = (
         "in order",
         (
             ours_named("auto", LOSSLESS, *AS_U32),
-            ours_named("bitpack:18", "18 bits an id, no codec", *AS_U32, "--store", "*.bin=bitpack:18"),
-            ours_named("rank+zstd:3", "ranks, zstd", *AS_U32, "--store", "*.bin=rank+zstd:3"),
+            *IN_ORDER,
             *(PLAIN, U24, EROFS, SQUASHFS, MDS, XZ),
         ),
     ),
@@ -71,7 +85,7 @@ SCENARIOS = (
         "at random",
         (
             ours_named("auto", f"{LOSSLESS} for samples of 16 KiB", *AS_U32, "--access", "random:16KiB"),
-            ours_named("bitpack:18", "18 bits an id, no codec", *AS_U32, "--store", "*.bin=bitpack:18"),
+            *AT_RANDOM,
             *(PLAIN, U24, EROFS, SQUASHFS, MDS, XZ),
         ),
         samples=SAMPLES,

@@ -1,0 +1,1 @@
+"""Benchmarks; a package so that the tests of their parts are found."""
