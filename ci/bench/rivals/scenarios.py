@@ -40,6 +40,10 @@ class Scenario:
     readers: int = 1
     samples: int = 0
 
+    def __post_init__(self) -> None:
+        if len({contender.name for contender in self.contenders}) < len(self.contenders):
+            raise ValueError(f"{self.name}: two contenders have the same name")
+
 
 TOKENS = Corpus("tokens", lambda work, folder, sizes: corpora.token_shards(work, folder, sizes.tokens_bytes))
 WEIGHTS = Corpus("weights", lambda work, folder, sizes: corpora.weight_shards(work, folder, sizes.weight_files))
@@ -63,7 +67,7 @@ IN_ORDER = (
 )
 AT_RANDOM = (
     tokens_as("bitpack:18", "18 bits an id, no codec"),
-    tokens_as("rank+zstd:3", "ranks, zstd", "--frame", "4KiB"),
+    tokens_as("rank+zstd:3", "ranks, zstd, in frames of which a sample fetches the fewest bytes", "--frame", "4KiB"),
 )
 
 SCENARIOS = (
