@@ -14,8 +14,8 @@ use crate::element::{ElementType, Packing, ValueRange};
 use crate::encoder;
 use crate::kernels::Isa;
 use crate::registry::{self, BlockTransform, Geometry, Kind, Layout, Step, TableTransform};
-use crate::scales::Table;
 use crate::scratch::{BlockTimes, Contexts, Scratch, sized};
+use crate::table::{Table, Tables};
 
 /// The most steps in a chain.
 pub const CHAIN_STEPS_MAX: usize = 8;
@@ -28,12 +28,13 @@ pub const FRAME_BYTES_MAX: u64 = 16 << 20;
 /// A stored chain: immutable, typed, cheap to clone.
 ///
 /// Written `STEP+STEP...`: element steps (`u16`, `bitpack:17`), then block steps (`shuffle` or `rank`, then at most one of `lz4`, `lz4hc:9`,
-/// `zstd:3`). `none` is the chain without steps. A chain with `rank` or `int8` encodes and decodes once it has its [table](Chain::with_table).
+/// `zstd:3`, `zstd-dict:9`). `none` is the chain without steps. A chain with `rank`, `int8` or `zstd-dict` encodes and decodes once it has the
+/// [table](Chain::with_table) of each.
 #[derive(Clone)]
 pub struct Chain {
     inner: Arc<Inner>,
-    /// Of the step that takes one.
-    table: Option<Table>,
+    /// Of the steps that take one.
+    tables: Tables,
     /// Whose kernels run.
     isa: Isa,
 }
@@ -115,7 +116,7 @@ impl Chain {
         }
         Ok(Chain {
             inner: Arc::new(inner),
-            table: None,
+            tables: Tables::default(),
             isa: Isa::best(),
         })
     }
@@ -129,7 +130,7 @@ impl Chain {
         assert!(isa.is_available(), "this machine has no {isa:?}");
         Chain {
             inner: Arc::clone(&self.inner),
-            table: self.table.clone(),
+            tables: self.tables.clone(),
             isa,
         }
     }
@@ -287,7 +288,6 @@ impl Chain {
             return Err(too_small);
         };
         let packed_len = dst.len();
-        let isa = self.isa;
         if !self.is_framed() {
             let range = self.pack(first, src, dst)?;
             return Ok(Encoded {
@@ -297,7 +297,7 @@ impl Chain {
         }
 
         let (packed, range): (&[u8], _) = if inner.packings.is_empty() {
-            (src, encoder::range(isa, inner.source, src))
+            (src, encoder::range(self.isa, inner.source, src))
         } else {
             let packed = sized(&mut scratch.packed, packed_len);
             let range = self.pack(first, src, packed)?;
@@ -309,12 +309,14 @@ impl Chain {
                 let codes = &mut scratch.reordered;
                 self.encode_by_table(by_table, packed, codes, shorter(dst), contexts)?
             }
-            (None, Some(reorder), None) => reorder.encode(isa, packed, dst, contexts)?,
-            (None, None, Some(compress)) => compress.encode(isa, packed, shorter(dst), contexts)?,
+            (None, Some(reorder), None) => reorder.encode(self, packed, dst, contexts)?,
+            (None, None, Some(compress)) => {
+                compress.encode(self, packed, shorter(dst), contexts)?
+            }
             (None, Some(reorder), Some(compress)) => {
                 let reordered = sized(&mut scratch.reordered, packed_len);
-                reorder.encode(isa, packed, reordered, contexts)?;
-                compress.encode(isa, reordered, shorter(dst), contexts)?
+                reorder.encode(self, packed, reordered, contexts)?;
+                compress.encode(self, reordered, shorter(dst), contexts)?
             }
             (None, None, None) => None,
         };
@@ -354,7 +356,7 @@ impl Chain {
         let undo =
             |step: Block, from: &[u8], to: &mut [u8], contexts: &mut Contexts, ns: &mut u64| {
                 let begun = Instant::now();
-                let undone = step.decode(self.isa, from, to, contexts);
+                let undone = step.decode(self, from, to, contexts);
                 *ns = ns_since(begun);
                 undone
             };
@@ -460,32 +462,38 @@ impl Inner {
 impl Block {
     fn encode(
         self,
-        isa: Isa,
+        chain: &Chain,
         src: &[u8],
         dst: &mut [u8],
         contexts: &mut Contexts,
     ) -> Result<Option<usize>, TransformError> {
         self.transform
-            .encode(self.geometry(isa), src, dst, contexts)
+            .encode(self.geometry(chain)?, src, dst, contexts)
     }
 
     fn decode(
         self,
-        isa: Isa,
+        chain: &Chain,
         src: &[u8],
         dst: &mut [u8],
         contexts: &mut Contexts,
     ) -> Result<(), TransformError> {
         self.transform
-            .decode(self.geometry(isa), src, dst, contexts)
+            .decode(self.geometry(chain)?, src, dst, contexts)
     }
 
-    fn geometry(self, isa: Isa) -> Geometry {
-        Geometry {
+    fn geometry(self, chain: &Chain) -> Result<Geometry<'_>, TransformError> {
+        let table = self.transform.table_kind();
+        let table = table.map(|kind| chain.needed_table(kind)).transpose()?;
+        Ok(Geometry {
             parameter: self.parameter,
             packed_bits: self.packed_bits,
-            isa,
-        }
+            isa: chain.isa,
+            dictionary: match table {
+                Some(Table::Dictionary(dictionary)) => Some(dictionary),
+                _ => None,
+            },
+        })
     }
 
     fn corrupt(self, stored: &[u8], packed: &[u8]) -> TransformError {
@@ -535,7 +543,7 @@ impl PartialEq for Chain {
     fn eq(&self, other: &Chain) -> bool {
         self.source() == other.source()
             && self.steps() == other.steps()
-            && self.table == other.table
+            && self.tables == other.tables
     }
 }
 

@@ -91,6 +91,22 @@ pub enum TransformError {
         bits: u16,
     },
 
+    /// Bytes that are no dictionary.
+    #[error("not a dictionary of zstd-dict: {why}")]
+    Dictionary {
+        /// The rule.
+        why: String,
+    },
+
+    /// What is too little, or too unlike, to train a dictionary on.
+    #[error("no dictionary is trained: {why}; store it by {instead}")]
+    Untrained {
+        /// The rule.
+        why: String,
+        /// The chain without it.
+        instead: String,
+    },
+
     /// Stored bytes that the step cannot have written.
     #[error("{step}: corrupt frame: {why}")]
     Corrupt {

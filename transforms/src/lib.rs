@@ -1,7 +1,7 @@
 //! Transforms: bytes to bytes, checked and segmented.
 //!
 //! A [`Chain`] says how a stream is stored: element steps that pack each value (`u16`, `bitpack:17`), then block steps on a whole
-//! frame (`shuffle`, `lz4`, `zstd:3`; `rank`, by a [`RankTable`] that is the caller's). A [`ViewChain`] says what is presented of it. [`Chain::encode_frame`] packs;
+//! frame (`shuffle`, `lz4`, `zstd:3`; `rank` and `zstd-dict:9`, by a [`RankTable`] and a [`Dictionary`] that are the caller's). A [`ViewChain`] says what is presented of it. [`Chain::encode_frame`] packs;
 //! [`Chain::unblock`] undoes the block steps into private memory; [`Decoder::expand`] undoes the element steps and applies the view
 //! in one pass, straight into the reader's memory segments.
 //!
@@ -22,6 +22,7 @@ pub mod codecs;
 pub mod conformance;
 mod contract;
 mod decoder;
+mod dictionary;
 mod element;
 mod encoder;
 mod error;
@@ -32,11 +33,14 @@ mod registry;
 mod scales;
 mod scratch;
 mod segments;
+mod table;
+mod trainer;
 mod view;
 
 pub use chain::{CHAIN_STEPS_MAX, Chain, Encoded, FRAME_BYTES_MAX};
 pub use contract::{Contract, Quantization, Rounding};
 pub use decoder::{Decoder, PackedWindow};
+pub use dictionary::Dictionary;
 pub use element::{ElementType, Packing, ValueRange};
 pub use encoder::range_of;
 pub use error::{TransformError, no_id};
@@ -47,9 +51,11 @@ pub use registry::{
     BlockTransform, Descriptor, ElementTransform, Geometry, Layout, Parameter, Step,
     TableTransform, Transform, TransformId, descriptors,
 };
-pub use scales::{ROWS_MAX, RowMaxima, Scales, Table, TableKind};
+pub use scales::{ROWS_MAX, RowMaxima, Scales};
 pub use scratch::{BlockTimes, Contexts, Scratch};
 pub use segments::{OutSegments, RawSegment};
+pub use table::{Table, TableKind};
+pub use trainer::DictionaryTrainer;
 pub use view::ViewChain;
 
 #[cfg(target_endian = "big")]

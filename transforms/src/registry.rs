@@ -8,11 +8,12 @@ use std::ops::RangeInclusive;
 
 use crate::TransformError;
 use crate::codecs;
+use crate::dictionary::Dictionary;
 use crate::element::{Packing, ValueRange};
 use crate::kernels::Isa;
 use crate::rank_table::RankTable;
-use crate::scales::TableKind;
 use crate::scratch::Contexts;
+use crate::table::TableKind;
 
 /// The number that a volume stores for a transform. It never changes and is never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -25,6 +26,7 @@ impl TransformId {
         match self {
             codecs::rank::ID => Some(TableKind::Ranks),
             codecs::int8::ID => Some(TableKind::Scales),
+            codecs::zstd_dict::ID => Some(TableKind::Dictionary),
             _ => None,
         }
     }
@@ -53,6 +55,7 @@ pub(crate) static REGISTRY: &[Kind] = &[
     Kind::Block(&codecs::lz4::LZ4),
     Kind::Block(&codecs::lz4::LZ4HC),
     Kind::Block(&codecs::zstd::Zstd),
+    Kind::Block(&codecs::zstd_dict::ZstdDict),
     Kind::Block(&codecs::floatsplit::FloatSplit),
 ];
 
@@ -152,6 +155,11 @@ pub trait BlockTransform: Transform {
         Ok(())
     }
 
+    /// Which table it takes: it gets that with its [`Geometry`].
+    fn table_kind(&self) -> Option<TableKind> {
+        None
+    }
+
     /// Whether the output may be shorter than the input. A transform that does not shrink reorders: its output is as long as
     /// its input.
     fn shrinks(&self) -> bool {
@@ -164,7 +172,7 @@ pub trait BlockTransform: Transform {
     /// [`TransformError::Memory`] when the context cannot be made.
     fn encode(
         &self,
-        geometry: Geometry,
+        geometry: Geometry<'_>,
         src: &[u8],
         dst: &mut [u8],
         contexts: &mut Contexts,
@@ -176,7 +184,7 @@ pub trait BlockTransform: Transform {
     /// [`TransformError::Corrupt`] for anything that is not the encoding of `dst.len()` bytes.
     fn decode(
         &self,
-        geometry: Geometry,
+        geometry: Geometry<'_>,
         src: &[u8],
         dst: &mut [u8],
         contexts: &mut Contexts,
@@ -190,7 +198,7 @@ pub trait BlockTransform: Transform {
     /// there.
     fn decode_some(
         &self,
-        _geometry: Geometry,
+        _geometry: Geometry<'_>,
         _src: &[u8],
         _dst: &mut [u8],
         _contexts: &mut Contexts,
@@ -244,13 +252,15 @@ pub trait TableTransform: Transform {
 
 /// What a block step is told beside its bytes.
 #[derive(Debug, Clone, Copy)]
-pub struct Geometry {
+pub struct Geometry<'a> {
     /// The step's parameter.
     pub parameter: u32,
     /// Bits of one packed element.
     pub packed_bits: u32,
     /// Whose kernels to run.
     pub isa: Isa,
+    /// The chain's dictionary, where it has one.
+    pub dictionary: Option<&'a Dictionary>,
 }
 
 /// The transform that `text` names, and its parameter.

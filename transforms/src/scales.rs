@@ -1,4 +1,4 @@
-//! The scales of the step `int8`: one for each row of a stream, kept by the volume; and the tables that chains take.
+//! The scales of the step `int8`: one for each row of a stream, kept by the volume.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::chain::Chain;
 use crate::element::{ElementType, Packing};
 use crate::kernels::rows::Rows;
 use crate::kernels::{Isa, floats, rows};
-use crate::rank_table::RankTable;
+use crate::table::{Table, TableKind};
 
 /// The most rows of a stream: 64 MiB of scales.
 pub const ROWS_MAX: usize = 1 << 24;
@@ -191,96 +191,6 @@ fn broken(why: String) -> TransformError {
     TransformError::Scales { why }
 }
 
-/// What a step of a chain takes beside its parameter, as a blob of the volume.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Table {
-    /// Of `rank`.
-    Ranks(Arc<RankTable>),
-    /// Of `int8`.
-    Scales(Arc<Scales>),
-}
-
-/// Which table a step takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TableKind {
-    /// Of `rank`: one for any number of streams.
-    Ranks,
-    /// Of `int8`: one for each stream.
-    Scales,
-}
-
-impl Table {
-    /// Reads what [`to_bytes`](Table::to_bytes) wrote; hostile input.
-    ///
-    /// # Errors
-    /// [`TransformError::Table`], [`TransformError::Scales`].
-    pub fn parse(kind: TableKind, bytes: &[u8]) -> Result<Table, TransformError> {
-        Ok(match kind {
-            TableKind::Ranks => Table::Ranks(Arc::new(RankTable::parse(bytes)?)),
-            TableKind::Scales => Table::Scales(Arc::new(Scales::parse(bytes)?)),
-        })
-    }
-
-    /// Which it is.
-    #[must_use]
-    pub fn kind(&self) -> TableKind {
-        match self {
-            Table::Ranks(_) => TableKind::Ranks,
-            Table::Scales(_) => TableKind::Scales,
-        }
-    }
-
-    /// As a volume stores it.
-    #[must_use]
-    pub fn to_bytes(&self) -> Vec<u8> {
-        match self {
-            Table::Ranks(table) => table.to_bytes(),
-            Table::Scales(scales) => scales.to_bytes(),
-        }
-    }
-
-    /// How many bytes that is.
-    #[must_use]
-    pub fn stored_bytes(&self) -> u64 {
-        match self {
-            Table::Ranks(table) => table.stored_bytes(),
-            Table::Scales(scales) => scales.stored_bytes(),
-        }
-    }
-}
-
-impl From<Arc<RankTable>> for Table {
-    fn from(table: Arc<RankTable>) -> Table {
-        Table::Ranks(table)
-    }
-}
-
-impl From<Arc<Scales>> for Table {
-    fn from(scales: Arc<Scales>) -> Table {
-        Table::Scales(scales)
-    }
-}
-
-impl TableKind {
-    /// The bytes of the shortest and the longest.
-    #[must_use]
-    pub fn stored_bytes(self) -> std::ops::RangeInclusive<u64> {
-        match self {
-            TableKind::Ranks => RankTable::STORED_BYTES_MIN..=RankTable::STORED_BYTES_MAX,
-            TableKind::Scales => Scales::STORED_BYTES_MIN..=Scales::STORED_BYTES_MAX,
-        }
-    }
-
-    /// What it is called, in errors.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            TableKind::Ranks => "rank table",
-            TableKind::Scales => "scales",
-        }
-    }
-}
-
 /// The rows of a chain with the step `int8`, and their scales.
 #[derive(Debug, Clone)]
 pub(crate) struct ScaledRows {
@@ -291,12 +201,14 @@ pub(crate) struct ScaledRows {
 impl ScaledRows {
     /// Of a chain, where it has the step.
     pub(crate) fn of(chain: &Chain) -> Result<Option<ScaledRows>, TransformError> {
-        match (chain.packing(), chain.table()) {
-            (Packing::Int8 { row_elements }, Some(Table::Scales(scales))) => Ok(Some(ScaledRows {
+        let Packing::Int8 { row_elements } = chain.packing() else {
+            return Ok(None);
+        };
+        match chain.needed_table(TableKind::Scales)? {
+            Table::Scales(scales) => Ok(Some(ScaledRows {
                 row_elements,
                 scales: Arc::clone(scales),
             })),
-            (Packing::Int8 { .. }, _) => Err(chain.table_needed("its scales are not here")),
             _ => Ok(None),
         }
     }

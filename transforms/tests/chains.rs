@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use transforms::{
-    Chain, Decoder, ElementType, IdCounts, OutSegments, PackedWindow, Scratch, Step,
+    Chain, Decoder, ElementType, IdCounts, OutSegments, PackedWindow, Scratch, Step, TableKind,
     TransformError, TransformId, ValueRange, ViewChain,
 };
 
@@ -262,11 +262,12 @@ fn a_chain_with_a_table_does_nothing_without_it() {
     assert_ne!(one, ranked("rank+lz4", &[3, 8]));
     assert_eq!(one, ranked("rank+lz4", &[3, 7]));
     assert_eq!(round_trip(&one, &ViewChain::identity(), &src).unwrap(), src);
-    let table = one.table().unwrap().clone();
+    let table = one.table(TableKind::Ranks).unwrap().clone();
     let other = Chain::parse("lz4", ElementType::U32).unwrap();
     let error = other.with_table(table).unwrap_err();
     assert_eq!(error.to_string(), "lz4: no step of it takes a table");
-    let wide = ranked("rank", &[70_000]).table().unwrap().clone();
+    let wide = ranked("rank", &[70_000]);
+    let wide = wide.table(TableKind::Ranks).unwrap().clone();
     let narrow = Chain::parse("rank", ElementType::U16).unwrap();
     let error = narrow.with_table(wide).unwrap_err();
     assert_eq!(

@@ -261,6 +261,7 @@ fn nothing_is_registered_that_is_not_tested_here() {
         transforms::codecs::lz4::ID,
         transforms::codecs::lz4::HC_ID,
         transforms::codecs::zstd::ID,
+        transforms::codecs::zstd_dict::ID,
         transforms::codecs::floatsplit::ID,
     ];
     let registered: Vec<TransformId> = transforms::descriptors().map(|d| d.id).collect();

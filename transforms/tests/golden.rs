@@ -5,7 +5,8 @@
 use std::path::Path;
 
 use transforms::{
-    Chain, Decoder, ElementType, OutSegments, PackedWindow, Scratch, Table, ViewChain, descriptors,
+    Chain, Decoder, ElementType, OutSegments, PackedWindow, Scratch, Table, TableKind, ViewChain,
+    descriptors,
 };
 
 struct Vector {
@@ -35,8 +36,12 @@ fn vector(entry: &str) -> Vector {
     let source = elements(element, line("values "));
     let is_rounded = entry.contains("\npresented ");
     let mut chain = Chain::parse(line("chain "), element).unwrap();
-    if let Some(kind) = chain.table_kind() {
-        let table = Table::parse(kind, &bytes(line("table "))).unwrap();
+    for kind in chain.clone().table_kinds() {
+        let word = match kind {
+            TableKind::Dictionary => "dictionary ",
+            _ => "table ",
+        };
+        let table = Table::parse(kind, &bytes(line(word))).unwrap();
         chain = chain.with_table(table).unwrap();
     }
     Vector {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use transforms::{
     Chain, Decoder, ElementType, Isa, LossMeter, OutSegments, PackedWindow, ROWS_MAX, RowMaxima,
-    Scales, Scratch, TransformError, ViewChain,
+    Scales, Scratch, TableKind, TransformError, ViewChain,
 };
 
 use ElementType::{Bf16, F16, F32};
@@ -35,7 +35,7 @@ fn encoded(chain: &Chain, first: u64, source: &[u8]) -> Vec<u8> {
 }
 
 fn scales_of(chain: &Chain) -> Vec<u8> {
-    chain.table().unwrap().to_bytes()
+    chain.table(TableKind::Scales).unwrap().to_bytes()
 }
 
 #[test]
@@ -78,7 +78,9 @@ fn a_frame_is_scaled_by_the_rows_that_it_lies_in() {
     let chain = with_scales(&chain, &numbers);
     let plain = chain.with_isa(Isa::Portable);
     let unframed = Chain::parse("int8:7", F32).unwrap();
-    let unframed = unframed.with_table(chain.table().unwrap().clone()).unwrap();
+    let unframed = unframed
+        .with_table(chain.table(TableKind::Scales).unwrap().clone())
+        .unwrap();
     let all = encoded(&unframed, 0, &numbers);
     let mut back = vec![0; numbers.len()];
     unframed.read_back(&numbers, &mut back).unwrap();

@@ -215,7 +215,7 @@ pub fn stream(chain: &Chain, written: &Written, lost: Option<&Loss>) -> Value {
 /// A step of a stored chain: that of a table, or of scales, names its blob by the SHA-256.
 fn stored_step(chain: &Chain, of: &Step) -> Value {
     let mut members = step(of);
-    let table = chain.table().filter(|_| of.id.table_kind().is_some());
+    let table = of.id.table_kind().and_then(|kind| chain.table(kind));
     if let Some(table) = table {
         members["table"] = hex(&sha256(&table.to_bytes())).into();
     }

@@ -28,7 +28,7 @@ impl Storage {
         let chains = parallel::each(streams.len(), threads, |index| {
             let plan = streams.get(index);
             let Some(plan) =
-                plan.filter(|it| it.stored.chain.table_kind() == Some(TableKind::Ranks))
+                plan.filter(|it| it.stored.chain.missing_table() == Some(TableKind::Ranks))
             else {
                 return Ok(None);
             };
@@ -108,7 +108,7 @@ fn stream_name(scan: &Scan, plan: &StreamPlan) -> String {
 
 /// The chain with a table of these elements alone, where it takes one: to see what it makes of them.
 pub(crate) fn tried(chain: &Chain, pieces: &[Vec<u8>]) -> Result<Chain, TransformError> {
-    if chain.table_kind() != Some(TableKind::Ranks) {
+    if chain.missing_table() != Some(TableKind::Ranks) {
         return Ok(chain.clone());
     }
     let mut counts = IdCounts::new();

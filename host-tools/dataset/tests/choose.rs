@@ -238,7 +238,7 @@ fn worth(chain: &Chain, bytes: &[u8], stored_bytes: usize, prefer: Prefer) -> f6
         }
     }
     let packed = f64::from(chain.packed_bits()) / f64::from(chain.source().bits());
-    let table = chain.table().map_or(0, |table| table.stored_bytes());
+    let table = chain.rank_table().map_or(0, |table| table.stored_bytes());
     #[expect(clippy::cast_precision_loss, reason = "a few megabytes")]
     let of = |part: usize| part as f64 / bytes.len() as f64;
     let stored = of(stored_bytes + usize::try_from(table).unwrap());

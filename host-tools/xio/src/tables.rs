@@ -17,12 +17,15 @@ const PART_BYTES: u64 = 1 << 20;
 
 /// Gives the chains of a plan their tables: one of ranks for all inputs, scales for each.
 pub fn make(plan: &mut Plan) -> Result<(), Failure> {
-    let Some(kind) = plan.spec.chain.table_kind() else {
-        return Ok(());
-    };
+    let kinds: Vec<TableKind> = plan.spec.chain.table_kinds().collect();
+    kinds.into_iter().try_for_each(|kind| make_one(plan, kind))
+}
+
+fn make_one(plan: &mut Plan, kind: TableKind) -> Result<(), Failure> {
     let what = match kind {
         TableKind::Ranks => "to count the ids",
         TableKind::Scales => "to find the scales",
+        TableKind::Dictionary => return Ok(()),
     };
     plan.files_read_twice(&format!(
         "{} reads its input twice, first {what}; write it to a file, and pack that",
@@ -31,6 +34,7 @@ pub fn make(plan: &mut Plan) -> Result<(), Failure> {
     match kind {
         TableKind::Ranks => make_ranks(plan),
         TableKind::Scales => make_scales(plan),
+        TableKind::Dictionary => Ok(()),
     }
 }
 

@@ -66,7 +66,7 @@ impl Bench {
             .unwrap()
             .with_isa(self.options.isa);
         let elements = self.memory.wide.len() / source.bytes();
-        let chain = match chain.table_kind() {
+        let chain = match chain.missing_table() {
             Some(TableKind::Scales) => chain.with_table(scales(elements / 1024)).unwrap(),
             _ => chain,
         };

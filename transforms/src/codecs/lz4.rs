@@ -73,7 +73,7 @@ impl Transform for Lz4 {
 impl BlockTransform for Lz4 {
     fn encode(
         &self,
-        geometry: Geometry,
+        geometry: Geometry<'_>,
         src: &[u8],
         dst: &mut [u8],
         contexts: &mut Contexts,
@@ -97,7 +97,7 @@ impl BlockTransform for Lz4 {
 
     fn decode(
         &self,
-        geometry: Geometry,
+        geometry: Geometry<'_>,
         src: &[u8],
         dst: &mut [u8],
         contexts: &mut Contexts,
@@ -114,7 +114,7 @@ impl BlockTransform for Lz4 {
 
     fn decode_some(
         &self,
-        _geometry: Geometry,
+        _geometry: Geometry<'_>,
         src: &[u8],
         dst: &mut [u8],
         _contexts: &mut Contexts,

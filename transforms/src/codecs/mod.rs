@@ -12,3 +12,5 @@ pub mod rank;
 pub mod shuffle;
 mod typed;
 pub mod zstd;
+pub mod zstd_dict;
+mod zstd_frame;

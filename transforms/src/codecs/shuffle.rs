@@ -47,7 +47,7 @@ impl BlockTransform for Shuffle {
 
     fn encode(
         &self,
-        geometry: Geometry,
+        geometry: Geometry<'_>,
         src: &[u8],
         dst: &mut [u8],
         _contexts: &mut Contexts,
@@ -61,7 +61,7 @@ impl BlockTransform for Shuffle {
 
     fn decode(
         &self,
-        geometry: Geometry,
+        geometry: Geometry<'_>,
         src: &[u8],
         dst: &mut [u8],
         _contexts: &mut Contexts,
@@ -77,6 +77,6 @@ impl BlockTransform for Shuffle {
     }
 }
 
-fn width_bytes(geometry: Geometry) -> usize {
+fn width_bytes(geometry: Geometry<'_>) -> usize {
     (geometry.packed_bits / 8) as usize
 }

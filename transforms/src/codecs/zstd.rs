@@ -3,6 +3,7 @@
 
 use zstd_safe::{CCtx, CParameter, DCtx};
 
+use super::zstd_frame::{DESTINATION_TOO_SMALL, Frames};
 use crate::TransformError;
 use crate::chain::FRAME_BYTES_MAX;
 use crate::registry::{BlockTransform, Descriptor, Geometry, Parameter, Transform, TransformId};
@@ -32,6 +33,10 @@ static DESCRIPTOR: Descriptor = Descriptor {
     summary: "one Zstandard frame",
 };
 
+const FRAMES: Frames = Frames {
+    step: DESCRIPTOR.name,
+};
+
 impl Transform for Zstd {
     fn descriptor(&self) -> &'static Descriptor {
         &DESCRIPTOR
@@ -41,7 +46,7 @@ impl Transform for Zstd {
 impl BlockTransform for Zstd {
     fn encode(
         &self,
-        geometry: Geometry,
+        geometry: Geometry<'_>,
         src: &[u8],
         dst: &mut [u8],
         contexts: &mut Contexts,
@@ -62,38 +67,27 @@ impl BlockTransform for Zstd {
 
     fn decode(
         &self,
-        _geometry: Geometry,
+        _geometry: Geometry<'_>,
         src: &[u8],
         dst: &mut [u8],
         contexts: &mut Contexts,
     ) -> Result<(), TransformError> {
-        check_frame(src, dst.len())?;
+        FRAMES.check(src, dst.len())?;
         let context: &mut DCtx<'static> = contexts.get(DCtx::try_create).ok_or(NO_MEMORY)?;
-        let written = context.decompress(dst, src).map_err(corrupt_by)?;
-        if written != dst.len() {
-            return Err(corrupt(format!(
-                "the frame holds {written} bytes where {} belong",
-                dst.len()
-            )));
-        }
-        Ok(())
+        let written = context
+            .decompress(dst, src)
+            .map_err(|code| FRAMES.corrupt_by(code))?;
+        FRAMES.filled(written, dst.len())
     }
 
     fn decode_some(
         &self,
-        geometry: Geometry,
+        geometry: Geometry<'_>,
         src: &[u8],
         dst: &mut [u8],
         contexts: &mut Contexts,
     ) -> Result<usize, TransformError> {
-        let declared = declared_bytes(src)?;
-        let len = usize::try_from(declared).ok();
-        let (available, front) = (dst.len(), len.and_then(|len| dst.get_mut(..len)));
-        let front = front.ok_or_else(|| {
-            corrupt(format!(
-                "the frame declares {declared} bytes where at most {available} belong"
-            ))
-        })?;
+        let front = FRAMES.front(src, dst)?;
         self.decode(geometry, src, front, contexts)?;
         Ok(front.len())
     }
@@ -102,65 +96,6 @@ impl BlockTransform for Zstd {
         true
     }
 }
-
-/// The content size that a frame declares.
-fn declared_bytes(src: &[u8]) -> Result<u64, TransformError> {
-    zstd_safe::get_frame_content_size(src)
-        .map_err(|_| corrupt("not a Zstandard frame".into()))?
-        .ok_or_else(|| corrupt("the frame does not declare its content size".into()))
-}
-
-/// Whether `src` is one frame of `len` bytes and nothing else, before any of it is decoded.
-fn check_frame(src: &[u8], len: usize) -> Result<(), TransformError> {
-    let declared = declared_bytes(src)?;
-    if declared != len as u64 {
-        return Err(corrupt(format!(
-            "the frame declares {declared} bytes where {len} belong"
-        )));
-    }
-    let window = window_bytes(src).unwrap_or(declared);
-    if window > WINDOW_BYTES_MAX {
-        return Err(corrupt(format!(
-            "the frame asks for a window of {window} bytes; at most {WINDOW_BYTES_MAX} are allowed"
-        )));
-    }
-    let frame_bytes = zstd_safe::find_frame_compressed_size(src).map_err(corrupt_by)?;
-    if frame_bytes != src.len() {
-        let behind = src.len().saturating_sub(frame_bytes);
-        return Err(corrupt(format!("{behind} bytes behind the frame")));
-    }
-    Ok(())
-}
-
-/// The window that a frame header declares (RFC 8878, 3.1.1.1.2); `None` for a single segment, whose window is its content.
-fn window_bytes(frame: &[u8]) -> Option<u64> {
-    /// `Single_Segment_Flag` of the frame header descriptor, which comes behind the magic number.
-    const SINGLE_SEGMENT: u8 = 1 << 5;
-    let [_, _, _, _, descriptor, window, ..] = frame else {
-        return None;
-    };
-    if descriptor & SINGLE_SEGMENT != 0 {
-        return None;
-    }
-    let base = 1u64 << (10 + (window >> 3));
-    Some(base + base / 8 * u64::from(window & 7))
-}
-
-fn corrupt(why: String) -> TransformError {
-    TransformError::Corrupt {
-        step: DESCRIPTOR.name,
-        why,
-    }
-}
-
-/// The library's error, in its words.
-fn corrupt_by(code: usize) -> TransformError {
-    corrupt(zstd_safe::get_error_name(code).to_lowercase())
-}
-
-/// The library returns its errors as negative numbers.
-const DESTINATION_TOO_SMALL: usize =
-    0usize.wrapping_sub(zstd_safe::zstd_sys::ZSTD_ErrorCode::ZSTD_error_dstSize_tooSmall as usize);
 
 const NO_MEMORY: TransformError = TransformError::Memory {
     step: DESCRIPTOR.name,
@@ -175,6 +110,7 @@ mod tests {
             parameter: 3,
             packed_bits: 8,
             isa: crate::Isa::Portable,
+            dictionary: None,
         };
         Zstd.decode(geometry, src, dst, &mut Contexts::default())
             .map_err(|error| error.to_string())

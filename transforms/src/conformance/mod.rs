@@ -41,14 +41,14 @@ pub fn check_chain(chain: &Chain) {
 /// A chain's text and its steps name the same chain, and another version of a step is refused by name.
 fn names(chain: &Chain) {
     let (text, source) = (chain.to_string(), chain.source());
-    let with_table = |made: Chain| match chain.table() {
-        Some(table) => made.with_table(table.clone()).unwrap(),
-        None => made,
+    let with_tables = |made: Chain| {
+        let tables = chain.tables().cloned();
+        tables.fold(made, |made, table| made.with_table(table).unwrap())
     };
     let parsed = Chain::parse(&text, source).unwrap();
-    assert_eq!(&with_table(parsed), chain, "{text}");
+    assert_eq!(&with_tables(parsed), chain, "{text}");
     let made = Chain::from_steps(chain.steps(), source).unwrap();
-    assert_eq!(&with_table(made), chain, "{text}");
+    assert_eq!(&with_tables(made), chain, "{text}");
     for index in 0..chain.steps().len() {
         let mut steps = chain.steps().to_vec();
         steps[index].version += 1;

@@ -2,12 +2,12 @@
 
 use super::floats::{converted, converted_all};
 use crate::ElementType::F32;
-use crate::{Chain, ElementType, Packing, Scratch, Table, TransformError};
+use crate::{Chain, ElementType, Packing, Scratch, Table, TableKind, TransformError};
 
 /// The scale of element `index`.
 fn scale(chain: &Chain, index: usize) -> f32 {
     let (Packing::Int8 { row_elements }, Some(Table::Scales(scales))) =
-        (chain.packing(), chain.table())
+        (chain.packing(), chain.table(TableKind::Scales))
     else {
         panic!("{chain:?} has no rows");
     };

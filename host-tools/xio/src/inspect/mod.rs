@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::anyhow;
 use dataset::document;
 use serde_json::{Value, json};
-use transforms::{Packing, Scales, Table as ChainTable};
+use transforms::{Packing, Scales, Table as ChainTable, TableKind as ChainTableKind};
 use volume::format::{ChainIndex, ChainUse, Extent, Layout, Mapping, Stream, Table, TableKind};
 use volume::identity::uuid_text;
 use volume::{Item, SuperblockCopy, Volume};
@@ -425,9 +425,9 @@ fn chains_table(volume: &Volume) -> TextTable {
 /// What chains with `rank` and `int8` need beside their streams.
 fn chain_tables(volume: &Volume) -> impl Iterator<Item = String> {
     let chains = (0..).zip(volume.chains());
-    chains.filter_map(|(index, chain)| {
-        let table = chain.table()?;
-        let blob = volume.table_blob(ChainIndex(index))?.0;
+    let tables = chains.flat_map(|(index, chain)| chain.tables().map(move |it| (index, it)));
+    tables.filter_map(|(index, table)| {
+        let blob = volume.table_blob(ChainIndex(index), table.kind())?.0;
         let bytes = grouped(table.stored_bytes());
         Some(match table {
             ChainTable::Ranks(table) => format!(
@@ -439,13 +439,16 @@ fn chain_tables(volume: &Volume) -> impl Iterator<Item = String> {
                 "chain {index} has scales: blob {blob}, {bytes} bytes, {} rows\n",
                 grouped(scales.values().len() as u64),
             ),
+            ChainTable::Dictionary(_) => {
+                format!("chain {index} has a dictionary: blob {blob}, {bytes} bytes\n")
+            }
         })
     })
 }
 
 /// The scales of rows, where the stream is stored so.
 fn scales(stream: &Stream) -> Option<&Scales> {
-    match stream.chain.table() {
+    match stream.chain.table(ChainTableKind::Scales) {
         Some(ChainTable::Scales(scales)) => Some(scales),
         _ => None,
     }
@@ -564,12 +567,12 @@ fn stream_json(volume: &Volume, stream: &Stream, raw_frames: Value) -> Value {
             "ids": table.ids().len(),
             "bytes": table.stored_bytes(),
             "stoppers": table.stoppers(),
-            "blob": volume.table_blob(stream.chain_index).map(|blob| blob.0),
+            "blob": volume.table_blob(stream.chain_index, ChainTableKind::Ranks).map(|blob| blob.0),
         })),
         "scales": scales(stream).map(|scales| json!({
             "rows": scales.values().len(),
             "bytes": scales.stored_bytes(),
-            "blob": volume.table_blob(stream.chain_index).map(|blob| blob.0),
+            "blob": volume.table_blob(stream.chain_index, ChainTableKind::Scales).map(|blob| blob.0),
         })),
         "range": document::range(stream.proven),
         "sha256": stream.digest.map(|digest| document::hex(&digest)),

@@ -22,13 +22,13 @@ impl ChainTables {
         }
         if self.tables.len() as u64 >= CHAIN_TABLES_MAX {
             return Err(format!(
-                "more than {CHAIN_TABLES_MAX} of them: store fewer streams by rank or int8"
+                "more than {CHAIN_TABLES_MAX} of them: store fewer streams by rank, int8 or zstd-dict"
             ));
         }
         let bytes = self.bytes + table.stored_bytes();
         if bytes > CHAIN_TABLES_BYTES_MAX {
             return Err(format!(
-                "{bytes} bytes; at most {CHAIN_TABLES_BYTES_MAX} are possible: store fewer streams by rank, or by q8_0 and not by int8"
+                "{bytes} bytes; at most {CHAIN_TABLES_BYTES_MAX} are possible: store fewer streams by rank or zstd-dict, or by q8_0 and not by int8"
             ));
         }
         self.bytes = bytes;

@@ -1,6 +1,6 @@
 //! Every limit of the format and of this reader, in one place; docs/format.md has the table. A value beyond one is refused.
 
-use transforms::{RankTable, Scales};
+use transforms::{Dictionary, RankTable, Scales};
 
 use crate::format::raw::{BLOCK_BYTES, ENTRY_AREA_BYTES, RawStream, RawView};
 use crate::format::superblock::PAYLOAD_OFFSET_MIN;
@@ -40,12 +40,14 @@ pub const BLOB_BYTES_MAX: u64 = 64 << 20;
 pub const TEXT_BYTES_MAX: u64 = 4_096;
 /// Bytes of all locators and names, read at open.
 pub const TEXTS_BYTES_MAX: u64 = 128 << 20;
-/// Tables that chains refer to, of ranks and of scales: each is read by itself at open.
+/// Tables that chains refer to, of ranks and of scales, and dictionaries: each is read by itself at open.
 pub const CHAIN_TABLES_MAX: u64 = 1 << 12;
 /// Bytes of one of ranks.
 pub const RANK_TABLE_BYTES_MAX: u64 = RankTable::STORED_BYTES_MAX;
 /// Bytes of the scales of one stream.
 pub const SCALES_BYTES_MAX: u64 = Scales::STORED_BYTES_MAX;
+/// Bytes of one dictionary.
+pub const DICTIONARY_BYTES_MAX: u64 = Dictionary::STORED_BYTES_MAX;
 /// Bytes of all of them together: in memory they take at most four times as much.
 pub const CHAIN_TABLES_BYTES_MAX: u64 = 64 << 20;
 /// Bytes of a view's name.
@@ -90,4 +92,5 @@ const _: () = assert!(RANK_TABLE_BYTES_MAX <= CHAIN_TABLES_BYTES_MAX / 8);
 const _: () = assert!(CHAIN_TABLES_MAX * RankTable::STORED_BYTES_MIN <= CHAIN_TABLES_BYTES_MAX / 8);
 const _: () = assert!(CHAIN_TABLES_MAX <= CHAINS_MAX && CHAIN_TABLES_MAX <= BLOBS_MAX);
 const _: () = assert!(SCALES_BYTES_MAX <= CHAIN_TABLES_BYTES_MAX);
+const _: () = assert!(DICTIONARY_BYTES_MAX <= CHAIN_TABLES_BYTES_MAX / 8);
 const _: () = assert!(CHAIN_TABLES_BYTES_MAX <= BLOB_BYTES_MAX);

@@ -424,10 +424,11 @@ impl Loading {
             }
             TableKind::Chains => {
                 let raw: &RawChain = entry_of(entry, place)?;
-                let (chain, table) = ChainUse::parse(raw, place, bounds, &directory.blobs)?;
+                let (chain, tables) = ChainUse::parse(raw, place, bounds, &directory.blobs)?;
                 directory.chains.push(chain);
-                if let Some(table) = table {
-                    directory.chain_tables.insert(ChainIndex(index_u32), table);
+                for (kind, blob) in tables {
+                    let key = (ChainIndex(index_u32), kind);
+                    directory.chain_tables.insert(key, blob);
                 }
             }
             TableKind::Blobs => {

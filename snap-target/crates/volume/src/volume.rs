@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use transforms::{ElementType, ViewChain};
+use transforms::{ElementType, TableKind as ChainTableKind, ViewChain};
 
 use crate::VolumeError;
 use crate::checksum::crc32c;
@@ -32,7 +32,7 @@ pub(crate) struct Directory {
     pub(crate) sources: Vec<Source>,
     pub(crate) chains: Vec<ChainUse>,
     /// The blobs of chains' tables.
-    pub(crate) chain_tables: HashMap<ChainIndex, BlobIndex>,
+    pub(crate) chain_tables: HashMap<(ChainIndex, ChainTableKind), BlobIndex>,
     pub(crate) streams: Vec<Stream>,
     pub(crate) blobs: Vec<Blob>,
     pub(crate) views: Vec<View>,
@@ -267,10 +267,10 @@ impl Volume {
         &self.directory.chains
     }
 
-    /// The blob that is the table of a chain, where it has one.
+    /// The blob that is this table of a chain, where it has one.
     #[must_use]
-    pub fn table_blob(&self, chain: ChainIndex) -> Option<BlobIndex> {
-        self.directory.chain_tables.get(&chain).copied()
+    pub fn table_blob(&self, chain: ChainIndex, kind: ChainTableKind) -> Option<BlobIndex> {
+        self.directory.chain_tables.get(&(chain, kind)).copied()
     }
 
     /// A view chain for streams of this element type.

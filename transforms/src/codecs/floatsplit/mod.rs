@@ -78,7 +78,7 @@ impl BlockTransform for FloatSplit {
 
     fn encode(
         &self,
-        geometry: Geometry,
+        geometry: Geometry<'_>,
         src: &[u8],
         dst: &mut [u8],
         contexts: &mut Contexts,
@@ -91,7 +91,7 @@ impl BlockTransform for FloatSplit {
 
     fn decode(
         &self,
-        geometry: Geometry,
+        geometry: Geometry<'_>,
         src: &[u8],
         dst: &mut [u8],
         contexts: &mut Contexts,
@@ -117,7 +117,7 @@ struct Encoding {
 
 impl Encoding {
     /// Writes a frame; `None` where it does not fit.
-    fn frame(&mut self, geometry: Geometry, src: &[u8], dst: &mut [u8]) -> Option<usize> {
+    fn frame(&mut self, geometry: Geometry<'_>, src: &[u8], dst: &mut [u8]) -> Option<usize> {
         let width = width_bytes(geometry);
         let elements = src.len() / width;
         if elements == 0 {
@@ -241,7 +241,7 @@ impl Decoding {
     /// Decodes a frame into `dst`, which is whole elements.
     fn frame(
         &mut self,
-        geometry: Geometry,
+        geometry: Geometry<'_>,
         src: &[u8],
         frame: Frame<'_>,
         dst: &mut [u8],
@@ -297,7 +297,7 @@ impl Decoding {
     }
 }
 
-fn width_bytes(geometry: Geometry) -> usize {
+fn width_bytes(geometry: Geometry<'_>) -> usize {
     (geometry.packed_bits / 8) as usize
 }
 

@@ -260,11 +260,12 @@ fn lengths_are_complete_bounded_and_the_best() {
     assert_eq!(lengths(&[0; 256]), [0; 256]);
 }
 
-fn geometry(isa: Isa) -> Geometry {
+fn geometry(isa: Isa) -> Geometry<'static> {
     Geometry {
         parameter: 0,
         packed_bits: 16,
         isa,
+        dictionary: None,
     }
 }
 

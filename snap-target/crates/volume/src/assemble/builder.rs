@@ -344,12 +344,13 @@ impl<W: Write> VolumeBuilder<W> {
         let known = self.chains.iter().position(|known| *known == chain);
         if known.is_none() {
             check_limit("chains", self.chains.len(), limits::CHAINS_MAX)?;
-            if let Some(table) = chain.table()
-                && (self.chain_tables.add(table)).map_err(|why| refused("tables of chains", why))?
-            {
-                let kind = BlobKind::of_table(table.kind());
-                let blob = self.add_blob(kind, &table.to_bytes())?;
-                self.chain_table_blobs.push(blob);
+            for table in chain.tables() {
+                let added = self.chain_tables.add(table);
+                if added.map_err(|why| refused("tables of chains", why))? {
+                    let kind = BlobKind::of_table(table.kind());
+                    let blob = self.add_blob(kind, &table.to_bytes())?;
+                    self.chain_table_blobs.push(blob);
+                }
             }
             self.chains.push(chain);
         }

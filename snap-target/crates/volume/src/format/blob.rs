@@ -21,6 +21,8 @@ pub enum BlobKind {
     Manifest,
     /// Ids by rank: of a chain with `rank`.
     RankTable,
+    /// What frames have in common: of a chain with `zstd-dict`.
+    Dictionary,
     /// The scale of each row: of a chain with `int8`.
     Scales,
     /// A kind that this version does not interpret.
@@ -34,6 +36,7 @@ impl BlobKind {
             2 => BlobKind::Name,
             3 => BlobKind::Manifest,
             4 => BlobKind::RankTable,
+            5 => BlobKind::Dictionary,
             6 => BlobKind::Scales,
             other => BlobKind::Other(other),
         }
@@ -45,6 +48,7 @@ impl BlobKind {
             BlobKind::Name => 2,
             BlobKind::Manifest => 3,
             BlobKind::RankTable => 4,
+            BlobKind::Dictionary => 5,
             BlobKind::Scales => 6,
             BlobKind::Other(code) => code,
         }
@@ -56,6 +60,7 @@ impl BlobKind {
         match kind {
             TableKind::Ranks => BlobKind::RankTable,
             TableKind::Scales => BlobKind::Scales,
+            TableKind::Dictionary => BlobKind::Dictionary,
         }
     }
 
@@ -65,6 +70,7 @@ impl BlobKind {
         match self {
             BlobKind::RankTable => Some(TableKind::Ranks),
             BlobKind::Scales => Some(TableKind::Scales),
+            BlobKind::Dictionary => Some(TableKind::Dictionary),
             _ => None,
         }
     }

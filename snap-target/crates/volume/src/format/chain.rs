@@ -20,13 +20,13 @@ pub enum ChainUse {
 }
 
 impl ChainUse {
-    /// The chain, and the blob of its table where it has a step that takes one: it does nothing before it gets that.
+    /// The chain, and the blob of each table that a step of it takes: it does nothing before it gets them.
     pub(crate) fn parse(
         raw: &RawChain,
         place: Place,
         bounds: &Bounds,
         blobs: &[Blob],
-    ) -> Result<(ChainUse, Option<BlobIndex>), VolumeError> {
+    ) -> Result<(ChainUse, Vec<(TableKind, BlobIndex)>), VolumeError> {
         let fields = Fields { place };
         let element = parse_element(fields, raw.element_type)?;
         fields.zero("reserved bytes 3 to 15", &raw.reserved_3)?;
@@ -58,20 +58,23 @@ impl ChainUse {
             other => return Err(fields.unsupported("use", other, "0 (stored), 1 (view)")),
         };
         // Last, so that an unknown transform which needs a blob is refused by its own name first.
-        let mut table = None;
+        let mut tables = Vec::new();
         for step in used {
             const FIELD: &str = "blob of a step";
             let taken = TransformId(step.transform.get()).table_kind();
             match (bounds.optional_blob(fields, FIELD, step.blob.get())?, taken) {
                 (Some(blob), Some(kind)) => {
                     check_blob_kind(fields, FIELD, blob, BlobKind::of_table(kind), blobs)?;
-                    table = Some(blob);
+                    tables.push((kind, blob));
                 }
                 (None, Some(TableKind::Ranks)) => {
                     return Err(fields.malformed(FIELD, "a rank table's", "none"));
                 }
                 (None, Some(TableKind::Scales)) => {
                     return Err(fields.malformed(FIELD, "that of its scales", "none"));
+                }
+                (None, Some(TableKind::Dictionary)) => {
+                    return Err(fields.malformed(FIELD, "a dictionary's", "none"));
                 }
                 (Some(_), None) => {
                     let known = "none: this transform takes none";
@@ -80,21 +83,30 @@ impl ChainUse {
                 (None, None) => {}
             }
         }
-        Ok((chain, table))
+        Ok((chain, tables))
     }
 
-    /// The table of its step, where the chain has one.
+    /// The table of this kind, where the chain has one.
     #[must_use]
-    pub fn table(&self) -> Option<&Table> {
+    pub fn table(&self, kind: TableKind) -> Option<&Table> {
         match self {
-            ChainUse::Stored(chain) => chain.table(),
+            ChainUse::Stored(chain) => chain.table(kind),
             ChainUse::View(..) => None,
         }
     }
 
-    /// The entry as it is stored. `table` is the blob of its table, where it has one.
+    /// The tables that it has, in the order of their steps.
+    pub fn tables(&self) -> impl Iterator<Item = &Table> {
+        let stored = match self {
+            ChainUse::Stored(chain) => Some(chain),
+            ChainUse::View(..) => None,
+        };
+        stored.into_iter().flat_map(Chain::tables)
+    }
+
+    /// The entry as it is stored. `blob_of` says which blob a table of its is.
     #[must_use]
-    pub fn to_raw(&self, table: Option<BlobIndex>) -> RawChain {
+    pub fn to_raw(&self, blob_of: impl Fn(&Table) -> Option<BlobIndex>) -> RawChain {
         let (role, element, used) = match self {
             ChainUse::Stored(chain) => (0, chain.source(), chain.steps()),
             ChainUse::View(element, view) => (1, *element, view.steps()),
@@ -110,8 +122,9 @@ impl ChainUse {
             to.transform = step.id.0.into();
             to.version = step.version.into();
             to.parameter = step.parameter.into();
-            let table = table.filter(|_| step.id.table_kind().is_some());
-            to.blob = table.map_or(NONE, |table| table.0).into();
+            let table = step.id.table_kind().and_then(|kind| self.table(kind));
+            let blob = table.and_then(&blob_of);
+            to.blob = blob.map_or(NONE, |blob| blob.0).into();
         }
         // A chain has at most CHAIN_STEPS_MAX steps: the transforms crate has the same limit, asserted below.
         #[allow(clippy::cast_possible_truncation)]

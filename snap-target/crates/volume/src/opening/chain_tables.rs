@@ -13,7 +13,7 @@ use crate::volume::{Directory, blob_place, check_blob};
 impl Loading {
     pub(super) fn plan_chain_tables(&mut self, fields: Fields) -> Result<(), VolumeError> {
         let mut uses: Vec<(u32, u32)> = (self.directory.chain_tables.iter())
-            .map(|(chain, blob)| (blob.0, chain.0))
+            .map(|((chain, _), blob)| (blob.0, chain.0))
             .collect();
         uses.sort_unstable();
         let tables = uses.chunk_by(|(one, _), (next, _)| one == next);
@@ -35,6 +35,7 @@ impl Loading {
             };
             let (name, kind) = match blob.kind.table() {
                 Some(TableKind::Scales) => ("bytes of scales", TableKind::Scales),
+                Some(TableKind::Dictionary) => ("bytes of a dictionary", TableKind::Dictionary),
                 _ => ("bytes of a rank table", TableKind::Ranks),
             };
             let place = blobs.entry_place(u64::from(table.blob.0));

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use transforms::ElementType::{self, Bf16, F16, F32, F64, I32, I64, U8, U16, U32, U64};
+use transforms::TableKind;
 use zerocopy::IntoBytes;
 
 use super::edit;
@@ -113,7 +114,7 @@ fn chains_that_cannot_be_are_refused_by_both_readers() {
     let made = of_chains(*b"chains, refused\x01", &VOLUME).volume;
     let volume = open(&made, made.len() as u64).unwrap();
     let [_, _, chains, ..] = volume.superblock().directory;
-    let table = volume.table_blob(ChainIndex(0)).unwrap();
+    let table = volume.table_blob(ChainIndex(0), TableKind::Ranks).unwrap();
     let with = |element: ElementType, steps: &[(u16, u32)]| {
         let mut store = made.clone();
         edit::entry(&mut store, &chains, 0, |entry| {
@@ -159,7 +160,7 @@ fn frames_and_tables_that_are_cut_off_are_refused_by_both_readers() {
     let made = of_chains(*b"chains, cut off\x01", &VOLUME).volume;
     let volume = open(&made, made.len() as u64).unwrap();
     let [_, _, _, blobs, _] = volume.superblock().directory;
-    let table = volume.table_blob(ChainIndex(0)).unwrap();
+    let table = volume.table_blob(ChainIndex(0), TableKind::Ranks).unwrap();
     let blob = &volume.blobs()[table.0 as usize];
     for bytes in [0, 1, 7, 8, 9, blob.bytes - 1] {
         let mut store = made.clone();

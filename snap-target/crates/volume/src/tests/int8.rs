@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use transforms::{Chain, ElementType, RowMaxima, ViewChain};
+use transforms::{Chain, ElementType, RowMaxima, TableKind, ViewChain};
 
 use super::edit;
 use super::lossy::{
@@ -132,7 +132,7 @@ fn scales_that_nobody_wrote_are_refused_at_open() {
     let source = rows(10);
     let (image, _) = written(&scaled("int8:384", F32, &source), 1, &source);
     let volume = open(&image, image.len() as u64).unwrap();
-    let index = volume.table_blob(ChainIndex(0)).unwrap();
+    let index = volume.table_blob(ChainIndex(0), TableKind::Scales).unwrap();
     let blob = volume.blobs()[index.0 as usize].clone();
     assert_eq!((blob.kind, blob.bytes), (BlobKind::Scales, 40));
     let [_, streams, chains, blobs, _] = volume.superblock().directory;

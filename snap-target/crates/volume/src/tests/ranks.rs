@@ -1,6 +1,6 @@
 //! Chains whose table is a blob: their golden volume, and tables and codes that nobody wrote.
 
-use transforms::{Chain, ElementType, RANKS_MAX, RankTable, ViewChain};
+use transforms::{Chain, ElementType, RANKS_MAX, RankTable, TableKind, ViewChain};
 use zerocopy::IntoBytes;
 
 use super::driver::Driver;
@@ -58,7 +58,7 @@ fn opened(store: &[u8]) -> Result<Volume, VolumeError> {
 fn sample() -> (Vec<u8>, Volume, BlobIndex) {
     let store = made().volume;
     let volume = opened(&store).unwrap();
-    let blob = volume.table_blob(ChainIndex(0)).unwrap();
+    let blob = volume.table_blob(ChainIndex(0), TableKind::Ranks).unwrap();
     (store, volume, blob)
 }
 
@@ -86,7 +86,9 @@ fn each_chain_has_its_table_and_the_length_is_known_before() {
     let (store, volume, _) = sample();
     let mut blobs = Vec::new();
     for (index, (text, ..)) in (0..).zip(GOLDEN) {
-        let blob = volume.table_blob(ChainIndex(index)).unwrap();
+        let blob = volume
+            .table_blob(ChainIndex(index), TableKind::Ranks)
+            .unwrap();
         let entry = &volume.blobs()[blob.0 as usize];
         assert_eq!(entry.kind, BlobKind::RankTable);
         let bytes = &store[entry.offset as usize..][..entry.bytes as usize];
@@ -170,7 +172,7 @@ fn a_chain_says_which_table_it_has() {
     let far = with(24, &999u32.to_le_bytes());
     assert!(far.contains("blob of a step is 999"), "{far}");
     // The table of another chain: its ids are more than the elements hold.
-    let other = volume.table_blob(ChainIndex(3)).unwrap();
+    let other = volume.table_blob(ChainIndex(3), TableKind::Ranks).unwrap();
     let mut narrow = store.clone();
     edit::entry(&mut narrow, &chains, 1, |entry| {
         entry[24..28].copy_from_slice(&other.0.to_le_bytes());
@@ -262,7 +264,7 @@ fn many_tables() -> (Vec<u8>, BlobIndex) {
     // With a table that is there: a chain more, and no table.
     let stream = add_eight_ids(&mut builder, "rank+lz4", 0);
     let chain = of_eight_ids("rank", CHAIN_TABLES_MAX);
-    let table = chain.table().unwrap().to_bytes();
+    let table = chain.table(TableKind::Ranks).unwrap().to_bytes();
     let more = builder.add_blob(BlobKind::RankTable, &table).unwrap();
     let spec = ViewSpec {
         name: "ids".into(),
@@ -319,10 +321,15 @@ fn as_many_tables_as_there_may_be_are_read_and_no_more() {
     assert_eq!(chains.entry_count(), CHAIN_TABLES_MAX + 1);
     for chain in [0, 1, 4095, 4096] {
         let stream = volume.stream(StreamIndex(chain)).unwrap();
-        let blob = volume.table_blob(ChainIndex(chain)).unwrap();
+        let blob = volume
+            .table_blob(ChainIndex(chain), TableKind::Ranks)
+            .unwrap();
         let entry = &volume.blobs()[blob.0 as usize];
         let bytes = &store[entry.offset as usize..][..entry.bytes as usize];
-        assert_eq!(stream.chain.table().unwrap().to_bytes(), bytes);
+        assert_eq!(
+            stream.chain.table(TableKind::Ranks).unwrap().to_bytes(),
+            bytes
+        );
     }
     edit::entry(&mut store, &chains, CHAIN_TABLES_MAX, |entry| {
         entry[24..28].copy_from_slice(&more.0.to_le_bytes());

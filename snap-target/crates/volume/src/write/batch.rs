@@ -55,12 +55,18 @@ impl Cut {
         let last = self.chain.steps().last();
         let codec = match last.map(|step| (step.id, step.parameter)) {
             Some((codecs::zstd::ID, level)) => zstd_tables_bytes_max(level, packed),
+            // As of a frame that is longer by the dictionary, with which the tables are shared.
+            Some((codecs::zstd_dict::ID, level)) => {
+                let dictionary = self.chain.dictionary();
+                let bytes = dictionary.map_or(0, |it| usize_of(it.stored_bytes()));
+                zstd_tables_bytes_max(level, packed.saturating_add(bytes))
+            }
             // The planes are a form between steps; the streams grow by doubling.
             Some((codecs::floatsplit::ID, _)) => 2 * packed + LZ4_TABLES_BYTES,
             _ => LZ4_TABLES_BYTES,
         };
         // A rank between the two forms may be longer than its element.
-        let between = match self.chain.needs_table() {
+        let between = match self.chain.rank_table().is_some() {
             true => usize_of(frame_elements).saturating_mul(3).max(packed),
             false => packed,
         };

@@ -58,7 +58,7 @@ impl<O: Output> Writer<O> {
             blob_index(first_table + index).ok()
         };
         let chains: Vec<RawChain> = (self.chains.iter())
-            .map(|chain| chain.to_raw(chain.table().and_then(blob_of)))
+            .map(|chain| chain.to_raw(blob_of))
             .collect();
         let directory = self.write_directory(volume_uuid, &streams, &views, &blobs, &chains)?;
         self.out.flush()?;
@@ -81,8 +81,8 @@ impl<O: Output> Writer<O> {
         hash.update(b"xio volume uuid 1");
         hash.update(self.options.lba_bytes.to_le_bytes());
         for chain in &self.chains {
-            hash.update(chain.to_raw(None).as_bytes());
-            if let Some(table) = chain.table() {
+            hash.update(chain.to_raw(|_| None).as_bytes());
+            for table in chain.tables() {
                 hash.update(sha256(&table.to_bytes()));
             }
         }

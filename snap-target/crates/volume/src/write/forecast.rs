@@ -9,7 +9,7 @@ use transforms::Table as ChainTable;
 
 use super::map::{DraftSource, check_locator};
 use super::spec::{Integrity, StreamSpec};
-use super::writer::{DraftStream, check_table, count};
+use super::writer::{DraftStream, check_tables, count};
 use super::{Output, Region, WriteError, Writer, Written};
 use crate::format::raw::BLOCK_BYTES_U64;
 use crate::format::{ChainUse, SourceId, StreamIndex, Table, TableKind};
@@ -59,7 +59,7 @@ impl Writer<Nowhere> {
         stored_bytes: u64,
     ) -> Result<Written, WriteError> {
         let cut = spec.cut()?;
-        check_table(&spec.chain)?;
+        check_tables(&spec.chain)?;
         let elements = source_bytes / spec.chain.source().bytes() as u64;
         let entries = match (cut.frame_elements, spec.integrity) {
             (Some(frame_elements), _) => elements.div_ceil(frame_elements),

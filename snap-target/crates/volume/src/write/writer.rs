@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::io::Read;
 
 use sha2::{Digest, Sha256};
-use transforms::{Chain, ElementType, Packing, ValueRange, ViewChain};
+use transforms::{Chain, ElementType, Packing, TableKind, ValueRange, ViewChain};
 
 use super::appender::Appender;
 use super::batch::{Batch, Checks, Cut, union};
@@ -160,7 +160,7 @@ impl<O: Output> Writer<O> {
         on_progress: &mut dyn FnMut(Progress),
     ) -> Result<Written, WriteError> {
         let cut = spec.cut()?;
-        check_table(&spec.chain)?;
+        check_tables(&spec.chain)?;
         let stream = StreamIndex(count("streams", self.streams.len(), limits::STREAMS_MAX)?);
         let chain = self.chain_index(ChainUse::Stored(spec.chain.clone()))?;
         let stored_offset = self.out.position();
@@ -426,7 +426,7 @@ impl<O: Output> Writer<O> {
             return Ok(ChainIndex(found.0));
         }
         let index = count("chains", self.chains.len(), limits::CHAINS_MAX)?;
-        if let Some(table) = chain.table() {
+        for table in chain.tables() {
             let added = self.chain_tables.add(table);
             added.map_err(|why| WriteError::Refused {
                 field: "tables of chains",
@@ -438,15 +438,21 @@ impl<O: Output> Writer<O> {
     }
 }
 
-/// A chain that takes a table has it.
-pub(super) fn check_table(chain: &Chain) -> Result<(), WriteError> {
-    match chain.needs_table() && chain.table().is_none() {
-        true => Err(WriteError::Refused {
-            field: "chain",
-            why: format!("{chain} needs a table, which is made of all that is stored by it"),
-        }),
-        false => Ok(()),
-    }
+/// A chain has the tables that its steps take.
+pub(super) fn check_tables(chain: &Chain) -> Result<(), WriteError> {
+    let why = match chain.missing_table() {
+        None => return Ok(()),
+        Some(TableKind::Ranks | TableKind::Scales) => {
+            format!("{chain} needs a table, which is made of all that is stored by it")
+        }
+        Some(TableKind::Dictionary) => {
+            format!("{chain} needs a dictionary, which is trained on what is stored by it")
+        }
+    };
+    Err(WriteError::Refused {
+        field: "chain",
+        why,
+    })
 }
 
 /// Puts a batch's entries on the spool; returns how many.

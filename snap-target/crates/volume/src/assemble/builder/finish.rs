@@ -137,7 +137,7 @@ impl<W: Write> VolumeBuilder<W> {
             let index = self.chain_tables.position(table)?;
             self.chain_table_blobs.get(index).copied()
         };
-        let raw = |chain: &ChainUse| chain.to_raw(chain.table().and_then(blob));
+        let raw = |chain: &ChainUse| chain.to_raw(blob);
         let chains: Vec<_> = self.chains.iter().map(raw).collect();
         let blobs: Vec<_> = self.blobs.iter().map(Blob::to_raw).collect();
         let views: Vec<_> = self.views.iter().map(View::to_raw).collect();
