@@ -2,33 +2,44 @@
 //!
 //! `cargo run -p transforms --example frame -- encode u16+lz4 u32 < values.bin > frame.bin`
 //! `cargo run -p transforms --example frame -- decode u16+lz4 u32 1000 < frame.bin > values.bin` (1000 elements)
+//!
+//! Behind these come the tables of the chain, a file for each step that takes one.
 
 use std::io::{Read, Write};
 
 use transforms::{
-    Chain, Decoder, ElementType, OutSegments, PackedWindow, Scratch, TransformError, ViewChain,
+    Chain, Decoder, OutSegments, PackedWindow, Scratch, Table, TransformError, ViewChain,
 };
 
-const USAGE: &str = "usage: frame encode CHAIN TYPE | frame decode CHAIN TYPE ELEMENTS";
+const USAGE: &str = "usage: frame encode CHAIN TYPE [TABLE...] | frame decode CHAIN TYPE ELEMENTS [TABLE...]";
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let mut input = Vec::new();
     let output = match arguments[..] {
-        ["encode", chain, source] => {
+        ["encode", chain, source, ref tables @ ..] => {
             std::io::stdin().read_to_end(&mut input)?;
-            encode(&Chain::parse(chain, source.parse()?)?, &input)?
+            encode(&given(chain, source, tables)?, &input)?
         }
-        ["decode", chain, source, elements] => {
+        ["decode", chain, source, elements, ref tables @ ..] => {
             std::io::stdin().read_to_end(&mut input)?;
-            let source: ElementType = source.parse()?;
-            decode(&Chain::parse(chain, source)?, &input, elements.parse()?)?
+            decode(&given(chain, source, tables)?, &input, elements.parse()?)?
         }
         _ => return Err(USAGE.into()),
     };
     std::io::stdout().write_all(&output)?;
     Ok(())
+}
+
+/// The chain with its tables.
+fn given(text: &str, source: &str, tables: &[&str]) -> Result<Chain, Box<dyn std::error::Error>> {
+    let mut chain = Chain::parse(text, source.parse()?)?;
+    for path in tables {
+        let kind = chain.missing_table().ok_or(USAGE)?;
+        chain = chain.with_table(Table::parse(kind, &std::fs::read(path)?)?)?;
+    }
+    Ok(chain)
 }
 
 fn encode(chain: &Chain, source: &[u8]) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
