@@ -11,7 +11,8 @@ use transforms::{
     Chain, Decoder, OutSegments, PackedWindow, Scratch, Table, TransformError, ViewChain,
 };
 
-const USAGE: &str = "usage: frame encode CHAIN TYPE [TABLE...] | frame decode CHAIN TYPE ELEMENTS [TABLE...]";
+const USAGE: &str =
+    "usage: frame encode CHAIN TYPE [TABLE...] | frame decode CHAIN TYPE ELEMENTS [TABLE...]";
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

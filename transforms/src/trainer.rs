@@ -26,7 +26,7 @@ impl DictionaryTrainer {
     /// The least: with fewer, one that is made of less than this is not worth having.
     pub const DICTIONARY_BYTES_MIN: usize = 1 << 10;
     /// What is behind the steps before the compressor is so many times as long as the dictionary, or longer: so it earns its bytes.
-    pub const DATA_PER_DICTIONARY: u64 = 16;
+    pub const DATA_PER_DICTIONARY: u64 = 32;
     /// The most bytes of samples that are kept: a hundred times the dictionary, as zstd advises.
     pub const SAMPLE_BYTES_MAX: usize = 100 * Self::DICTIONARY_BYTES_MAX;
     /// The least frames that zstd trains on.
@@ -37,17 +37,13 @@ impl DictionaryTrainer {
     /// # Errors
     /// [`TransformError::TableNeeded`]: no step of it takes a dictionary, or another table is not there.
     pub fn new(chain: &Chain) -> Result<DictionaryTrainer, TransformError> {
-        let mut has_step = false;
-        for kind in chain.table_kinds() {
-            match kind {
-                TableKind::Dictionary => has_step = true,
-                other => {
-                    chain.needed_table(other)?;
-                }
-            }
-        }
-        if !has_step {
+        if !chain.table_kinds().any(|it| it == TableKind::Dictionary) {
             return Err(chain.table_needed(TableKind::Dictionary.not_taken()));
+        }
+        for kind in chain.table_kinds() {
+            if kind != TableKind::Dictionary {
+                chain.needed_table(kind)?;
+            }
         }
         Ok(DictionaryTrainer {
             chain: chain.clone(),
@@ -114,13 +110,16 @@ impl DictionaryTrainer {
         }
         let mut bytes = vec![0; most.min(Self::DICTIONARY_BYTES_MAX)];
         let made = zstd_safe::train_from_buffer(&mut bytes[..], &self.samples, &self.lengths);
-        let len = made.map_err(|code| {
-            let why = zstd_safe::get_error_name(code).to_lowercase();
-            self.untrained(format!(
-                "zstd finds nothing in common in the frames ({why})"
-            ))
-        })?;
-        Dictionary::parse(&bytes[..len])
+        let len = made.map_err(|code| self.unlike(zstd_safe::get_error_name(code)))?;
+        // Of what repeats itself alone it makes less than a dictionary.
+        Dictionary::parse(&bytes[..len]).map_err(|error| self.unlike(&error.to_string()))
+    }
+
+    fn unlike(&self, why: &str) -> TransformError {
+        let why = why.to_lowercase();
+        self.untrained(format!(
+            "zstd finds too little that its frames have in common ({why})"
+        ))
     }
 
     /// What a compressor would get of so many bytes of the source, by the frames that are here.

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use transforms::conformance::check_chain;
 
-use transforms::{Chain, ElementType, IdCounts, Scales, TransformId};
+use transforms::{Chain, DictionaryTrainer, ElementType, IdCounts, Scales, TransformId};
 
 fn check(source: ElementType, texts: &[&str]) {
     for text in texts {
@@ -148,6 +148,61 @@ fn zstd() {
     check(ElementType::Bf16, &["shuffle+zstd:3"]);
     check(ElementType::U8, &["zstd:9"]);
     check(ElementType::U64, &["u32+shuffle+zstd:22"]);
+}
+
+/// A chain with its tables, of ids that are not few and not spread evenly: below 3,000.
+fn check_dictionary(source: ElementType, texts: &[&str]) {
+    let id = |n: u32| u64::from(n.wrapping_mul(2_654_435_761) >> (20 + n % 7) & 0xFFF) % 3_000;
+    let frame = |first: u32| -> Vec<u8> {
+        let elements = (first..first + 500).map(|n| match source {
+            // Finite, and not so large that a scale would be.
+            ElementType::F32 => u64::from((id(n) as f32).to_bits()),
+            _ => id(n / 3),
+        });
+        elements
+            .flat_map(|it| it.to_le_bytes()[..source.bytes()].to_vec())
+            .collect()
+    };
+    let frames: Vec<Vec<u8>> = (0..200).map(|n| frame(n * 500)).collect();
+    for text in texts {
+        let mut chain = Chain::parse(text, source).unwrap();
+        if text.contains("rank") {
+            let mut counts = IdCounts::new();
+            // The suite has every value that the type holds.
+            let all = (0..=0xFFFFu32).flat_map(|id| id.to_le_bytes()[..source.bytes()].to_vec());
+            counts.add(source, &all.collect::<Vec<_>>()).unwrap();
+            chain = chain.with_table(Arc::new(counts.table().unwrap())).unwrap();
+        }
+        let mut trainer = DictionaryTrainer::new(&chain).unwrap();
+        for frame in &frames {
+            assert!(trainer.add_frame(frame).unwrap());
+        }
+        let dictionary = trainer.train(0).unwrap();
+        check_chain(&chain.with_table(Arc::new(dictionary)).unwrap());
+    }
+}
+
+#[test]
+fn zstd_dict() {
+    use ElementType::{F32, I16, U8, U16, U32};
+    check_dictionary(U32, &["zstd-dict:3", "u16+zstd-dict:9"]);
+    check_dictionary(U16, &["rank+zstd-dict:9", "shuffle+zstd-dict:1"]);
+    check_dictionary(I16, &["bitpack:12+zstd-dict:3"]);
+    check_dictionary(F32, &["bf16+shuffle+zstd-dict:3", "q8_0+zstd-dict:19"]);
+    for (text, source) in [
+        ("zstd-dict", U32),
+        ("zstd-dict:0", U32),
+        ("zstd-dict:23", U32),
+        ("zstd-dict:3+zstd:3", U32),
+        ("zstd:3+zstd-dict:3", U32),
+        ("lz4+zstd-dict:3", U32),
+        ("zstd-dict:3+rank", U32),
+        ("zstd-dict:3+u16", U32),
+        ("floatsplit+zstd-dict:3", F32),
+        ("zstd-dict:3+zstd-dict:3", U8),
+    ] {
+        assert!(Chain::parse(text, source).is_err(), "{text} of {source}");
+    }
 }
 
 #[test]

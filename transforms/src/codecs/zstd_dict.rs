@@ -55,8 +55,13 @@ impl BlockTransform for ZstdDict {
         dst: &mut [u8],
         contexts: &mut Contexts,
     ) -> Result<Option<usize>, TransformError> {
-        let prepared = dictionary(geometry)?.encoding(geometry.parameter);
-        let prepared = prepared.ok_or(NO_MEMORY)?;
+        let dictionary = dictionary(geometry)?;
+        let prepared =
+            dictionary
+                .encoding(geometry.parameter)
+                .ok_or_else(|| TransformError::Dictionary {
+                    why: format!("it cannot be written by at level {}", geometry.parameter),
+                })?;
         let Encoding(context) = contexts
             .get(|| CCtx::try_create().map(Encoding))
             .ok_or(NO_MEMORY)?;

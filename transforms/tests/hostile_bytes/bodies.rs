@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use transforms::{
-    Chain, Decoder, ElementType, IDS_END, Isa, OutSegments, PackedWindow, RankTable, Scales,
-    Scratch, ViewChain,
+    Chain, Decoder, Dictionary, ElementType, IDS_END, Isa, OutSegments, PackedWindow, RankTable,
+    Scales, Scratch, ViewChain,
 };
 
 /// A table that is read is written again, and keeps its rules.
@@ -45,6 +45,44 @@ pub fn ranks(data: &[u8]) {
     let chain = Chain::parse("rank", element).and_then(|chain| chain.with_table(table));
     let packed_bytes = usize::from(*count) * element.bytes();
     same_by_every_kernel(&chain.expect("it is a chain"), frame, packed_bytes);
+}
+
+/// The first dictionary of fixtures/golden-vectors/zstd-dict.txt.
+pub const DICTIONARY: &[u8] = include_bytes!("dictionary.bin");
+
+/// A dictionary, and a frame by it: two bytes say how many the frame is to fill, two how many are the dictionary's; none, that it is a right one. What is
+/// stored by a dictionary that is taken comes back.
+pub fn dictionary(data: &[u8]) {
+    let [low, high, length_low, length_high, rest @ ..] = data else {
+        return;
+    };
+    let length = usize::from(u16::from_le_bytes([*length_low, *length_high]));
+    let Some((mut bytes, frame)) = rest.split_at_checked(length) else {
+        return;
+    };
+    if length == 0 {
+        bytes = DICTIONARY;
+    }
+    let Ok(dictionary) = Dictionary::parse(bytes) else {
+        return;
+    };
+    assert_eq!(dictionary.to_bytes(), bytes);
+    let chain = Chain::parse("zstd-dict:3", ElementType::U8).expect("it is a chain");
+    let chain = chain
+        .with_table(Arc::new(dictionary))
+        .expect("it takes a dictionary");
+    let mut scratch = Scratch::new();
+    let mut packed = vec![0xA5; usize::from(u16::from_le_bytes([*low, *high]))];
+    let _ = chain.unblock(frame, &mut scratch, &mut packed);
+
+    let mut stored = vec![0; frame.len()];
+    // A dictionary may be good for reading alone.
+    if let Ok(encoded) = chain.encode_frame(frame, &mut scratch, &mut stored) {
+        let mut back = vec![0xA5; frame.len()];
+        let read = chain.unblock(&stored[..encoded.stored_bytes], &mut scratch, &mut back);
+        read.expect("it was written");
+        assert_eq!(back, frame);
+    }
 }
 
 /// Rows of 8 bits with scales: five bytes say the type, the view, the elements of a row, the rows, and the element that the frame begins with; the scales

@@ -8,6 +8,8 @@
 
 mod bodies;
 
+use std::sync::LazyLock;
+
 use proptest::prelude::*;
 
 /// Bytes, and ones that begin as `right` does: deeper than the first check.
@@ -32,6 +34,24 @@ const SPLIT: &[u8] = &[
     1, 16, 0, 16, 0, 0, 3, 0, 0, 0x7E, 0x80, 0x12, 2, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 0, 0xD0,
     0x80, 0, 0x30, 0x40,
 ];
+/// A frame of 1,200 bytes by the dictionary that is beside it, or that is before it: the first of fixtures/golden-vectors/zstd-dict.txt.
+static BY_RIGHT_DICTIONARY: LazyLock<Vec<u8>> = LazyLock::new(|| by_dictionary(&[]));
+static BY_DICTIONARY: LazyLock<Vec<u8>> = LazyLock::new(|| by_dictionary(bodies::DICTIONARY));
+
+fn by_dictionary(dictionary: &[u8]) -> Vec<u8> {
+    let vectors = include_str!("../../../fixtures/golden-vectors/zstd-dict.txt");
+    let stored = vectors
+        .lines()
+        .find_map(|line| line.strip_prefix("stored "));
+    let digits = stored.unwrap().as_bytes().chunks(2);
+    let frame = digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16));
+    let length = u16::try_from(dictionary.len()).unwrap();
+    let mut bytes = [1200u16.to_le_bytes(), length.to_le_bytes()].concat();
+    bytes.extend(dictionary);
+    bytes.extend(frame.map(Result::unwrap));
+    bytes
+}
+
 /// Five ids of u16.
 const RANKS: &[u8] = &[0, 5, 5, 253, 254, 0, 255, 1, 254, 90];
 
@@ -44,6 +64,16 @@ proptest! {
     #[test]
     fn rows_are_refused_or_the_same_by_every_kernel(data in like(ROWS)) {
         bodies::rows(&data);
+    }
+
+    #[test]
+    fn dictionaries_are_refused_or_read_and_written_by(data in like(&BY_DICTIONARY)) {
+        bodies::dictionary(&data);
+    }
+
+    #[test]
+    fn frames_by_a_right_dictionary_are_refused_or_read(data in like(&BY_RIGHT_DICTIONARY)) {
+        bodies::dictionary(&data);
     }
 
     #[test]
@@ -65,8 +95,19 @@ proptest! {
 /// What the properties begin with is right, so that an edit of it goes deep.
 #[test]
 fn the_beginnings_are_right() {
-    use transforms::{Chain, ElementType, RankTable, Scratch};
+    use std::sync::Arc;
+    use transforms::{Chain, Dictionary, ElementType, RankTable, Scratch};
     RankTable::parse(TABLE).unwrap();
+    for begun in [&*BY_DICTIONARY, &*BY_RIGHT_DICTIONARY] {
+        let dictionary = Arc::new(Dictionary::parse(bodies::DICTIONARY).unwrap());
+        let chain = Chain::parse("zstd-dict:3", ElementType::U8).unwrap();
+        let chain = chain.with_table(dictionary).unwrap();
+        let length = usize::from(u16::from_le_bytes([begun[2], begun[3]]));
+        let mut packed = [0; 1200];
+        chain
+            .unblock(&begun[4 + length..], &mut Scratch::new(), &mut packed)
+            .unwrap();
+    }
     let chain = Chain::parse("floatsplit", ElementType::Bf16).unwrap();
     chain
         .unblock(&SPLIT[3..], &mut Scratch::new(), &mut [0; 32])

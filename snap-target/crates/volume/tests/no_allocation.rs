@@ -6,8 +6,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::fs::File;
 use std::io;
+use std::sync::Arc;
 
-use transforms::{Chain, ElementType, Scratch, ViewChain};
+use transforms::{Chain, DictionaryTrainer, ElementType, Scratch, ViewChain};
 use volume::blocking::open;
 use volume::write::{ExtentSpec, Options, Output, StreamSpec, WriteError, Writer};
 use volume::{Cache, OutBuf, Placement, Progress, ReadOp, Volume};
@@ -85,7 +86,16 @@ fn volume_of(chain: &str) -> Vec<u8> {
     let data: Vec<u8> = (0..ELEMENTS)
         .flat_map(|n| (n.wrapping_mul(2_654_435_761) >> 20).to_le_bytes())
         .collect();
-    let spec = StreamSpec::new(Chain::parse(chain, ElementType::U32).unwrap());
+    let mut chain = Chain::parse(chain, ElementType::U32).unwrap();
+    if chain.needs_table() {
+        let mut trainer = DictionaryTrainer::new(&chain).unwrap();
+        for frame in data.chunks(64 << 10) {
+            trainer.add_frame(frame).unwrap();
+        }
+        let dictionary = trainer.train(0).unwrap();
+        chain = chain.with_table(Arc::new(dictionary)).unwrap();
+    }
+    let spec = StreamSpec::new(chain);
     let written = writer
         .add_stream(&spec, &mut &data[..], &mut |_| {})
         .unwrap();
@@ -144,7 +154,14 @@ impl Reading {
 
 #[test]
 fn reads_allocate_nothing_after_warm_up() {
-    for chain in ["none", "u16", "bitpack:12", "u16+lz4", "bitpack:12+zstd:1"] {
+    for chain in [
+        "none",
+        "u16",
+        "bitpack:12",
+        "u16+lz4",
+        "bitpack:12+zstd:1",
+        "u16+zstd-dict:1",
+    ] {
         let store = volume_of(chain);
         let volume = open(&store, store.len() as u64).unwrap();
         let mut reading = Reading {

@@ -258,15 +258,16 @@ fn the_limits_are_those_of_the_document() {
             "128 MiB",
         ),
         (
-            "blobs of kinds 4 and 6 that chains refer to",
+            "blobs of kinds 4, 5 and 6 that chains refer to",
             CHAIN_TABLES_MAX,
             "4,096",
         ),
         (
-            "all blobs of kinds 4 and 6 that chains refer to, together",
+            "all blobs of kinds 4, 5 and 6 that chains refer to, together",
             CHAIN_TABLES_BYTES_MAX,
             "64 MiB",
         ),
+        ("bytes of a dictionary", DICTIONARY_BYTES_MAX, "1 MiB"),
         (
             "rows of a stream of int8",
             transforms::ROWS_MAX as u64,

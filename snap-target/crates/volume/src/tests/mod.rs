@@ -5,6 +5,7 @@
 mod arbitrary;
 mod crowded;
 mod damage;
+mod dictionaries;
 mod document;
 mod driver;
 mod edit;
