@@ -213,6 +213,7 @@ fn a_parameter_that_a_step_does_not_take_is_named_as_text_and_as_stored() {
         ("bitpack", 0x0002, 32, "bitpack:1..32"),
         ("lz4hc", 0x0102, 12, "lz4hc[:1..12]"),
         ("zstd", 0x0103, 22, "zstd:1..22"),
+        ("zstd-dict", 0x0105, 22, "zstd-dict:1..22"),
     ] {
         for taken in [1, last] {
             let text = format!("{name}:{taken}");

@@ -76,7 +76,7 @@ fn float_chains() -> impl Strategy<Value = (Chain, ViewChain)> {
 
 /// A step with a known number and parameter more often than not.
 fn steps() -> impl Strategy<Value = Step> {
-    let known = [1, 2, 3, 0x100, 0x101, 0x102, 0x103, 0x200];
+    let known = [1, 2, 3, 0x100, 0x101, 0x102, 0x103, 0x105, 0x200];
     let id = prop_oneof![9 => prop::sample::select(known.to_vec()), 1 => any::<u16>()];
     let version = prop_oneof![9 => Just(1), 1 => any::<u16>()];
     let parameter = prop_oneof![9 => 0..34u32, 1 => any::<u32>()];

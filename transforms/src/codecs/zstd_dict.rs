@@ -118,10 +118,12 @@ impl BlockTransform for ZstdDict {
 
 /// The chain has it, or does not come here.
 fn dictionary(geometry: Geometry<'_>) -> Result<&Dictionary, TransformError> {
-    geometry.dictionary.ok_or(TransformError::TableNeeded {
+    // Its text is made where there is none: this is called for each frame.
+    let needed = || TransformError::TableNeeded {
         chain: DESCRIPTOR.name.into(),
         why: TableKind::Dictionary.not_here(),
-    })
+    };
+    geometry.dictionary.ok_or_else(needed)
 }
 
 const NO_MEMORY: TransformError = TransformError::Memory {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Cursor, Write};
 use std::sync::{Arc, LazyLock};
 
-use transforms::{Chain, ElementType, IdCounts, Scratch};
+use transforms::{Chain, DictionaryTrainer, ElementType, IdCounts, Scratch, TableKind};
 
 use crate::StreamIndex;
 use crate::assemble::{Options, StreamSpec, VolumeBuilder};
@@ -83,14 +83,22 @@ impl Sample {
     }
 }
 
-/// The chain, with a table of these elements where it takes one.
-pub(crate) fn with_table(chain: Chain, data: &[u8]) -> Chain {
-    if !chain.needs_table() {
-        return chain;
+/// The chain, with a table of ranks of these elements and a dictionary trained on them, where it takes them.
+pub(crate) fn with_table(mut chain: Chain, data: &[u8]) -> Chain {
+    if chain.missing_table() == Some(TableKind::Ranks) {
+        let mut counts = IdCounts::new();
+        counts.add(chain.source(), data).unwrap();
+        chain = chain.with_table(Arc::new(counts.table().unwrap())).unwrap();
     }
-    let mut counts = IdCounts::new();
-    counts.add(chain.source(), data).unwrap();
-    chain.with_table(Arc::new(counts.table().unwrap())).unwrap()
+    if chain.missing_table() == Some(TableKind::Dictionary) {
+        let mut trainer = DictionaryTrainer::new(&chain).unwrap();
+        for frame in data.chunks(4096) {
+            trainer.add_frame(frame).unwrap();
+        }
+        let dictionary = trainer.train(data.len() as u64).unwrap();
+        chain = chain.with_table(Arc::new(dictionary)).unwrap();
+    }
+    chain
 }
 
 /// One of each chain that matters, with the elements' bits.
