@@ -241,7 +241,7 @@ fn a_frame_of_another_dictionary_is_refused_where_it_names_it() {
     );
     // Its bytes are others: it is another chain, and writes the same frames, which name none.
     assert_ne!(chain(good), chain(&renamed));
-    let data: Vec<u8> = (0..400).map(|n: u32| (n / 7) as u8).collect();
+    let data: Vec<u8> = (0..400u32).map(|n| (n / 7).to_le_bytes()[0]).collect();
     let written = [&good[..], &renamed].map(|it| encoded(&chain(it), &data, scratch).unwrap());
     assert_eq!(written[0], written[1]);
 }

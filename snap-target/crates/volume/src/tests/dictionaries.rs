@@ -11,7 +11,7 @@ use super::edit;
 use super::golden::{Golden, Made, assert_recorded, of_chains};
 use super::sample::{Memory, builder, store, with_table};
 use crate::assemble::{Run, StreamSpec as AssembledSpec, ViewSpec};
-use crate::blocking::open;
+use crate::blocking::{ReadAt, open};
 use crate::checksum::crc32c;
 use crate::format::{BlobIndex, BlobKind, ChainIndex, Layout, ViewIndex};
 use crate::identity::sha256;
@@ -115,7 +115,7 @@ fn refused(store: &[u8]) -> String {
     opened(store).unwrap_err().to_string()
 }
 
-fn read(volume: &Volume, store: &Vec<u8>, range: Range<u64>) -> Result<Vec<u8>, VolumeError> {
+fn read(volume: &Volume, store: &dyn ReadAt, range: Range<u64>) -> Result<Vec<u8>, VolumeError> {
     let read = Driver::new(0).read(volume, store, range);
     read.map(|(bytes, _)| bytes)
 }
