@@ -47,6 +47,7 @@ mod pattern;
 mod presented;
 mod ranks;
 mod reread;
+mod runs_reader;
 mod scan;
 pub mod storage;
 pub mod survey;

@@ -1,10 +1,9 @@
 //! The bytes that chains are tried on: some of a group's, spread over all of them.
 
-use formats::ByteSource;
-
 use super::rule::{self, Access, Wish};
 use crate::DatasetError;
-use crate::scan::{FileId, OpenFile, Scan};
+use crate::runs_reader::RunsReader;
+use crate::scan::{FileId, Scan};
 use crate::storage::Run;
 
 /// Bytes of a sample where the data is read from end to end.
@@ -83,75 +82,11 @@ pub(super) fn read(
     bytes: u64,
     shape: Shape,
 ) -> Result<Vec<Vec<u8>>, DatasetError> {
-    let mut reader = Reader {
-        scan,
-        runs,
-        run: 0,
-        run_start: 0,
-        open: None,
-    };
+    let mut reader = RunsReader::new(scan, runs);
     places(bytes, shape)
         .into_iter()
         .map(|(start, bytes)| reader.read(start, bytes))
         .collect()
-}
-
-/// Reads forward through the runs.
-struct Reader<'a> {
-    scan: &'a Scan,
-    runs: &'a [(FileId, Run)],
-    /// The run that is being read.
-    run: usize,
-    /// Bytes of the runs before it.
-    run_start: u64,
-    open: Option<(FileId, OpenFile<'a>)>,
-}
-
-impl Reader<'_> {
-    fn read(&mut self, start: u64, bytes: u64) -> Result<Vec<u8>, DatasetError> {
-        let mut piece = Vec::with_capacity(usize::try_from(bytes).unwrap_or(0));
-        let end = start + bytes;
-        let mut at = start;
-        while at < end {
-            let Some((id, run)) = self.runs.get(self.run) else {
-                break;
-            };
-            let run_end = self.run_start + run.bytes;
-            if at >= run_end {
-                self.run_start = run_end;
-                self.run += 1;
-                continue;
-            }
-            let now = run_end.min(end) - at;
-            let offset = run.offset + (at - self.run_start);
-            self.append(*id, offset, now, &mut piece)?;
-            at += now;
-        }
-        Ok(piece)
-    }
-
-    fn append(
-        &mut self,
-        id: FileId,
-        offset: u64,
-        bytes: u64,
-        piece: &mut Vec<u8>,
-    ) -> Result<(), DatasetError> {
-        let Some(file) = self.scan.file(id) else {
-            return Err(DatasetError::refused("a file", "is not of this scan"));
-        };
-        if self.open.as_ref().is_none_or(|(open, _)| *open != id) {
-            self.open = Some((id, file.open()?));
-        }
-        let filled = piece.len();
-        piece.resize(filled + usize::try_from(bytes).unwrap_or(0), 0);
-        let into = piece.get_mut(filled..).unwrap_or_default();
-        let Some((_, open)) = &self.open else {
-            return Ok(());
-        };
-        open.read_at(offset, into)
-            .map_err(|error| DatasetError::io("reading", &file.path, error))
-    }
 }
 
 #[cfg(test)]
