@@ -87,7 +87,10 @@ pub(crate) fn spread(count: u64) -> impl Iterator<Item = u64> {
     let rounds = 1u128 << bits;
     let turned = (0..rounds).map(move |counter| {
         let counter = u64::try_from(counter).unwrap_or(0);
-        counter.reverse_bits().checked_shr(u64::BITS - bits).unwrap_or(0)
+        counter
+            .reverse_bits()
+            .checked_shr(u64::BITS - bits)
+            .unwrap_or(0)
     });
     turned.filter(move |number| *number < count)
 }

@@ -195,7 +195,7 @@ fn trial_json(trial: &Trial, wish: &Wish) -> Value {
         "frame_bytes": trial.frame_bytes,
         "source_bytes": trial.source_bytes,
         "stored_bytes": trial.stored_bytes,
-        "rank_table_bytes": trial.table_bytes,
+        "tables_bytes": trial.table_bytes,
         "read_cost_hundredths": trial.read_hundredths(),
         "weighed_hundredths": rule::hundredths(trial, wish),
         "encode_seconds": trial.encode_seconds,

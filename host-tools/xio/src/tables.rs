@@ -2,9 +2,10 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use dataset::{SourceFile, Stored, dictionary};
 use transforms::{Chain, IdCounts, RowMaxima, TableKind, TransformError};
 use volume::write::WriteError;
 
@@ -15,27 +16,49 @@ use crate::progress::Progress;
 /// Bytes that are looked at at a time: whole elements of every type.
 const PART_BYTES: u64 = 1 << 20;
 
-/// Gives the chains of a plan their tables: one of ranks for all inputs, scales for each.
+/// Gives the chains of a plan their tables: one of ranks for all inputs, scales for each; a dictionary for all that have the same tables.
 pub fn make(plan: &mut Plan) -> Result<(), Failure> {
     let kinds: Vec<TableKind> = plan.spec.chain.table_kinds().collect();
-    kinds.into_iter().try_for_each(|kind| make_one(plan, kind))
-}
-
-fn make_one(plan: &mut Plan, kind: TableKind) -> Result<(), Failure> {
-    let what = match kind {
+    let Some(first) = kinds.first() else {
+        return Ok(());
+    };
+    let what = match first {
         TableKind::Ranks => "to count the ids",
         TableKind::Scales => "to find the scales",
-        TableKind::Dictionary => return Ok(()),
+        TableKind::Dictionary => "to train a dictionary",
     };
     plan.files_read_twice(&format!(
         "{} reads its input twice, first {what}; write it to a file, and pack that",
         plan.spec.chain
     ))?;
-    match kind {
+    kinds.into_iter().try_for_each(|kind| match kind {
         TableKind::Ranks => make_ranks(plan),
         TableKind::Scales => make_scales(plan),
-        TableKind::Dictionary => Ok(()),
+        TableKind::Dictionary => make_dictionaries(plan),
+    })
+}
+
+fn make_dictionaries(plan: &mut Plan) -> Result<(), Failure> {
+    let _progress = Progress::start("training", None);
+    let files = plan.files_read_twice("it changed meanwhile")?;
+    let trained = |chain: &Chain, inputs: &[PathBuf], files: Vec<SourceFile>| {
+        let stored = Stored {
+            chain: chain.clone(),
+            frame_bytes: plan.spec.frame_bytes,
+        };
+        let of_all = |error| Failure::data(error).about(shown_all(inputs));
+        let dictionary = dictionary::of_files(files, &stored)?.map_err(of_all)?;
+        chain.with_table(Arc::new(dictionary)).map_err(of_all)
+    };
+    if plan.scaled.is_empty() {
+        plan.spec.chain = trained(&plan.spec.chain, &plan.inputs, files)?;
+        return Ok(());
     }
+    let inputs = plan.scaled.iter().zip(&plan.inputs).zip(files);
+    let chains = inputs
+        .map(|((chain, input), file)| trained(chain, std::slice::from_ref(input), vec![file]));
+    plan.scaled = chains.collect::<Result<_, _>>()?;
+    Ok(())
 }
 
 fn make_ranks(plan: &mut Plan) -> Result<(), Failure> {

@@ -2,25 +2,38 @@
 
 use transforms::{Chain, ElementType, IDS_END, RANKS_MAX, ValueRange};
 
-use super::Prefer;
+use super::rule::{self, Prefer, Wish};
 
 /// What a frame can be compressed by. Levels between these differ by less than what they are tried on does.
 /// `floatsplit` is for floating point alone.
 const COMPRESSORS: [&str; 6] = ["lz4", "lz4hc:9", "zstd:1", "zstd:3", "zstd:9", "floatsplit"];
 /// It packs a few megabytes a second: only where size is all that counts.
 const SLOW: &str = "zstd:19";
+/// The same with a dictionary, which is worth trying in short frames: in longer ones there is little that they have not themselves.
+const BY_DICTIONARY: [&str; 2] = ["zstd-dict:3", "zstd-dict:9"];
+const SLOW_BY_DICTIONARY: &str = "zstd-dict:19";
+/// Such frames.
+pub(super) const SHORT_FRAME_BYTES_MAX: u64 = 16 << 10;
 /// The widest field of `bitpack`.
 const FIELD_BITS_MAX: u32 = transforms::codecs::bitpack::BITS_MAX;
 
 /// All chains for elements of this type: each width that holds `range`, alone and before each compressor, with and without `shuffle`; ids also by
-/// rank, alone and before each compressor.
+/// rank, alone and before each compressor. Where frames may be short, whole bytes and ranks also before zstd with a dictionary.
 ///
 /// Floats, and integers whose range is not known (`None`), are not narrowed: a type that holds fewer values would not keep every bit.
 #[must_use]
-pub fn candidates(element: ElementType, range: Option<ValueRange>, prefer: Prefer) -> Vec<Chain> {
+pub fn candidates(element: ElementType, range: Option<ValueRange>, wish: &Wish) -> Vec<Chain> {
     let mut compressors = COMPRESSORS.to_vec();
-    if prefer == Prefer::Ratio {
+    let mut by_dictionary = BY_DICTIONARY.to_vec();
+    if wish.prefer == Prefer::Ratio {
         compressors.push(SLOW);
+        by_dictionary.push(SLOW_BY_DICTIONARY);
+    }
+    if rule::ladder(wish)
+        .iter()
+        .all(|it| *it > SHORT_FRAME_BYTES_MAX)
+    {
+        by_dictionary.clear();
     }
     let mut texts = Vec::new();
     for width in widths(element, range) {
@@ -29,10 +42,14 @@ pub fn candidates(element: ElementType, range: Option<ValueRange>, prefer: Prefe
             texts.push(format!("{width}+{compressor}"));
             texts.push(format!("{width}+shuffle+{compressor}"));
         }
+        if !width.starts_with("bitpack") {
+            texts.extend(by_dictionary.iter().map(|it| format!("{width}+{it}")));
+        }
     }
     if let Some(ranked) = ranked(element, range) {
         texts.push(ranked.clone());
-        texts.extend(compressors.iter().map(|it| format!("{ranked}+{it}")));
+        let compressors = compressors.iter().chain(&by_dictionary);
+        texts.extend(compressors.map(|it| format!("{ranked}+{it}")));
     }
     // A shuffle of fields that are no whole bytes, or of single ones, is no chain; nor is floatsplit of integers, or behind another block step.
     let chains = texts.iter().filter_map(|text| {
@@ -94,6 +111,7 @@ pub fn field_bits(range: &ValueRange) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Access;
     use super::*;
 
     fn widths_of(element: ElementType, min: i128, max: i128) -> String {
@@ -152,6 +170,36 @@ mod tests {
     }
 
     #[test]
+    fn dictionaries_are_tried_where_frames_may_be_short() {
+        let range = Some(ValueRange {
+            min: 0,
+            max: 50_256,
+        });
+        let by_dictionary = |prefer, access, frame_bytes| -> String {
+            let wish = Wish {
+                prefer,
+                access,
+                frame_bytes,
+            };
+            let chains = candidates(ElementType::U32, range, &wish);
+            let texts: Vec<String> = chains.iter().map(Chain::to_string).collect();
+            let texts = texts.iter().filter(|it| it.contains("zstd-dict"));
+            texts.map(String::as_str).collect::<Vec<_>>().join(" ")
+        };
+        use Access::Sequential;
+        let random = Access::Random { sample_bytes: 4096 };
+        let both = "zstd-dict:3 zstd-dict:9 u16+zstd-dict:3 u16+zstd-dict:9 u16+rank+zstd-dict:3 u16+rank+zstd-dict:9";
+        assert_eq!(by_dictionary(Prefer::Balanced, random, None), both);
+        assert_eq!(
+            by_dictionary(Prefer::Speed, Sequential, Some(16 << 10)),
+            both
+        );
+        assert_eq!(by_dictionary(Prefer::Balanced, random, Some(32 << 10)), "");
+        assert_eq!(by_dictionary(Prefer::Ratio, Sequential, None), "");
+        assert!(by_dictionary(Prefer::Ratio, random, None).contains("u16+rank+zstd-dict:19"));
+    }
+
+    #[test]
     fn every_candidate_holds_the_range_and_they_are_all_different() {
         for element in ElementType::ALL {
             for max in [0, 1, 255, 256, 65_535, 70_000, 1 << 24, (1 << 31) - 1] {
@@ -161,7 +209,11 @@ mod tests {
                     continue;
                 }
                 let range = possible.map(|_| range);
-                let chains = candidates(element, range, Prefer::Ratio);
+                let wish = Wish {
+                    prefer: Prefer::Ratio,
+                    ..Wish::default()
+                };
+                let chains = candidates(element, range, &wish);
                 let mut texts: Vec<String> = chains.iter().map(Chain::to_string).collect();
                 assert!(texts.contains(&"none".to_owned()));
                 assert!(texts.contains(&"zstd:19".to_owned()));

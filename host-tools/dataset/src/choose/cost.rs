@@ -42,13 +42,15 @@ pub fn of_step(step: &Step, packed: Packing) -> StepCost {
         }
         codecs::lz4::ID => cost(3, 20, 0),
         codecs::lz4::HC_ID => cost(3, 160, 0),
-        codecs::zstd::ID => {
+        codecs::zstd::ID | codecs::zstd_dict::ID => {
             let encode = match step.parameter {
                 0..=1 => 24,
                 2..=4 => 40,
                 5..=12 => 160,
                 _ => 3_000,
             };
+            // By a dictionary a frame may take its tables from there, and looks for its matches in memory that is not near: measured, level 3 then
+            // spends two thirds of it, level 9 all of it.
             cost(10, encode, ZSTD_TABLES)
         }
         _ => StepCost::default(),

@@ -50,7 +50,7 @@ pub fn choose_elements(
         bytes: runs.iter().map(|(_, run)| run.bytes).sum(),
         runs,
     };
-    let chains = candidates::candidates(element, range, wish.prefer);
+    let chains = candidates::candidates(element, range, wish);
     try_out(&scan, draft, &chains, wish, threads)
 }
 

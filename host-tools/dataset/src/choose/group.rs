@@ -50,10 +50,7 @@ impl Draft {
     pub(super) fn chains(&self, wish: &Wish) -> (Vec<Chain>, Wish) {
         let Some(said) = &self.said else {
             let range = self.range.filter(|_| self.has_values);
-            return (
-                candidates::candidates(self.element, range, wish.prefer),
-                *wish,
-            );
+            return (candidates::candidates(self.element, range, wish), *wish);
         };
         let frame_bytes = Some(said.frame_bytes);
         (

@@ -7,7 +7,8 @@
 //! * A [`Group`] is runs of one format, element type and width: a choice for each, not for each of 100,000 small files. A long run is a
 //!   group of its own.
 //! * The candidates are all chains that keep the bytes: what the exact range allows, times what compresses ([`candidates`]).
-//! * Each is tried on the same sample, whole frames spread over the data.
+//! * Each is tried on the same sample, whole frames spread over the data. A dictionary is trained on other bytes than those that it is tried on, and counts as
+//!   stored: by those that it is made of it would be better than it is.
 //! * The [`rule`] weighs stored bytes against the known cost of undoing the chain ([`cost`]), in whole numbers.
 //!
 //! Contract: a function of the bytes and the wish. The stopwatch of a [`Trial`] is for people; it decides nothing, so that the same input
@@ -27,13 +28,13 @@ mod trial;
 
 use std::collections::HashMap;
 
-use transforms::{Chain, ElementType, TransformError, ValueRange};
+use transforms::{Chain, ElementType, TableKind, TransformError, ValueRange};
 
 use crate::catalogue::Catalogue;
 use crate::scan::{FileId, Scan};
 use crate::storage::{Run, Runs, Stored, StreamPlan};
 use crate::survey::Surveyed;
-use crate::{DatasetError, Names, parallel};
+use crate::{DatasetError, Names, dictionary, parallel, tables};
 
 pub use elements::choose_elements;
 pub use outlier::Outlier;
@@ -243,19 +244,21 @@ fn try_out(
     wish: &Wish,
     threads: usize,
 ) -> Result<Group, DatasetError> {
-    let sample = sample::read(scan, &draft.runs, draft.bytes, sample::shape(wish))?;
-    let sampled_bytes = sample.iter().map(|piece| piece.len() as u64).sum();
+    let with_others = chains
+        .iter()
+        .any(|it| tables::takes(it, TableKind::Dictionary));
+    let sample = sample::of_group(scan, &draft.runs, draft.bytes, wish, with_others)?;
     let values = draft.range.filter(|_| draft.has_values);
     let mut group = Group {
         kind: draft.kind,
         element: draft.element,
         range: draft.range,
         has_values: draft.has_values,
-        outlier: Outlier::find(draft.element, values, &sample),
+        outlier: Outlier::find(draft.element, values, &sample.tried),
         is_said: draft.said.is_some(),
         runs: draft.runs,
         bytes: draft.bytes,
-        sampled_bytes,
+        sampled_bytes: sample.bytes(),
         trials: Vec::new(),
     };
     let whole = trial::Whole {
@@ -263,12 +266,18 @@ fn try_out(
         range: group.range,
     };
     let first = group.runs.first().map_or(FileId(0), |(id, _)| *id);
-    let mut trials = parallel::each(chains.len(), threads, |index| {
+    let trials = parallel::each(chains.len(), threads, |index| {
         let chain = chains.get(index);
         let chain = chain.ok_or_else(|| DatasetError::refused("a chain", "is missing"))?;
-        let trial = trial::run(chain, &sample, wish, whole);
+        let mut trial = trial::run(chain, &sample, wish, whole);
+        if let (Ok(None), true) = (&trial, group.is_said) {
+            // As it will be stored.
+            let plain = dictionary::without(chain);
+            trial = plain.and_then(|plain| trial::run(&plain, &sample, wish, whole));
+        }
         trial.map_err(|error| group.unfit(scan, (first, chain), &error))
     })?;
+    let mut trials: Vec<Trial> = trials.into_iter().flatten().collect();
     rule::sort(&mut trials, wish);
     group.trials = trials;
     Ok(group)

@@ -2,7 +2,7 @@
 
 use transforms::{ElementType, ValueRange, range_of};
 
-use super::Prefer;
+use super::Wish;
 use super::candidates::candidates;
 use crate::survey::union;
 
@@ -30,7 +30,7 @@ impl Outlier {
         };
         let others = sample.iter().map(|piece| without(element, value, piece));
         let others = others.fold(None, |all, piece| union(all, range_of(element, &piece)))?;
-        let chains = |range| candidates(element, Some(range), Prefer::Balanced).len();
+        let chains = |range| candidates(element, Some(range), &Wish::default()).len();
         (chains(others) > chains(range)).then_some(Outlier { value, others })
     }
 }

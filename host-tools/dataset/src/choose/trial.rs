@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use transforms::{
-    Chain, Decoder, OutSegments, PackedWindow, RankTable, Scratch, TransformError, ValueRange,
-    ViewChain, codecs,
+    Chain, Decoder, IdCounts, OutSegments, PackedWindow, RankTable, Scratch, TableKind,
+    TransformError, ValueRange, ViewChain, codecs,
 };
 
+use super::candidates::SHORT_FRAME_BYTES_MAX;
 use super::rule::{self, Wish};
-use crate::ranks;
+use super::sample::Sample;
+use crate::{dictionary, storage, tables};
 
 /// What a chain makes of a sample.
 #[derive(Debug, Clone)]
@@ -24,7 +26,7 @@ pub struct Trial {
     pub source_bytes: u64,
     /// What they are stored in.
     pub stored_bytes: u64,
-    /// Their share of the rank table, where the chain has one.
+    /// Their share of the rank table and of the dictionary, where the chain has them.
     pub table_bytes: u64,
     /// What they are by rank; 0 where the chain has none.
     pub codes_bytes: u64,
@@ -38,9 +40,16 @@ pub struct Trial {
 #[derive(Default)]
 struct Stored {
     bytes: Vec<u8>,
-    /// Of each frame: stored bytes, elements, range.
-    frames: Vec<(usize, u64, Option<ValueRange>)>,
+    frames: Vec<StoredFrame>,
     seconds: f64,
+}
+
+struct StoredFrame {
+    stored_bytes: usize,
+    elements: u64,
+    range: Option<ValueRange>,
+    /// Which of the chains.
+    chain: usize,
 }
 
 /// All that a sample is of.
@@ -52,8 +61,14 @@ pub(super) struct Whole {
 }
 
 impl Whole {
-    /// What the table of all of it takes: exact where all of it is in the sample; otherwise as much as it can take, with every id of the range.
+    /// What the tables of all of it take.
     fn table_bytes(&self, chain: &Chain, sample_bytes: u64) -> u64 {
+        let dictionary = chain.dictionary().map_or(0, |it| it.stored_bytes());
+        self.ranks_bytes(chain, sample_bytes) + dictionary
+    }
+
+    /// Of ranks: exact where all of it is in the sample; otherwise as much as it can take, with every id of the range.
+    fn ranks_bytes(&self, chain: &Chain, sample_bytes: u64) -> u64 {
         let (Some(table), Some(range)) = (chain.rank_table(), self.range) else {
             return 0;
         };
@@ -68,45 +83,50 @@ impl Whole {
     }
 }
 
-/// Tries a chain with every frame of the ladder, and keeps the frame that the rule wants.
+/// Tries a chain with every frame of the ladder, and keeps the frame that the rule wants. `None` where there is too little for its dictionary.
 ///
 /// # Errors
 /// Values that it does not hold.
 pub(super) fn run(
     chain: &Chain,
-    sample: &[Vec<u8>],
+    sample: &Sample,
     wish: &Wish,
     whole: Whole,
-) -> Result<Trial, TransformError> {
-    let chain = &ranks::tried(chain, sample)?;
+) -> Result<Option<Trial>, TransformError> {
+    let has_dictionary = tables::takes(chain, TableKind::Dictionary);
+    let others = sample.others.iter().filter(|_| has_dictionary);
+    let chain = &ranked(chain, sample.tried.iter().chain(others))?;
     let mut scratch = Scratch::new();
-    let mut ladder = rule::ladder(wish);
-    if !chain.is_framed() {
-        // Nothing is cut; what is measured needs some length.
-        ladder = ladder.last().copied().into_iter().collect();
-    }
-    let mut made = Vec::with_capacity(ladder.len());
-    for frame_bytes in ladder {
-        made.push((
-            frame_bytes,
-            encode(chain, sample, frame_bytes, &mut scratch)?,
-        ));
+    let mut made = Vec::new();
+    for frame_bytes in ladder(chain, has_dictionary, wish) {
+        let chains = match has_dictionary {
+            true => by_dictionary(chain, sample, frame_bytes, whole.bytes)?,
+            false => vec![chain.clone()],
+        };
+        if chains.is_empty() {
+            return Ok(None);
+        }
+        let stored = encode(&chains, &sample.tried, frame_bytes, &mut scratch)?;
+        made.push((frame_bytes, stored, chains));
     }
     let lengths: Vec<(u64, u64)> = made
         .iter()
-        .map(|(frame_bytes, stored)| (*frame_bytes, stored.bytes.len() as u64))
+        .map(|(frame_bytes, stored, _)| (*frame_bytes, stored.bytes.len() as u64))
         .collect();
     let element_bytes = chain.source().bytes() as u64;
     let best = rule::frame(&lengths, element_bytes, wish);
     let best = best.and_then(|index| made.into_iter().nth(index));
-    let (frame_bytes, stored) = best.unwrap_or_default();
-    let source_bytes = sample.iter().map(|piece| piece.len() as u64).sum();
+    let Some((frame_bytes, stored, chains)) = best else {
+        return Ok(None);
+    };
+    let chain = chains.first().unwrap_or(chain);
+    let source_bytes = sample.bytes();
     let table_bytes = u128::from(whole.table_bytes(chain, source_bytes));
     let share = (table_bytes * u128::from(source_bytes)).div_ceil(u128::from(whole.bytes.max(1)));
-    Ok(Trial {
+    Ok(Some(Trial {
         table_bytes: u64::try_from(share).unwrap_or(u64::MAX),
-        codes_bytes: codes_bytes(chain, sample, frame_bytes, &mut scratch)?,
-        decode_seconds: decode(chain, &stored, &mut scratch)?,
+        codes_bytes: codes_bytes(chain, &sample.tried, frame_bytes, &mut scratch)?,
+        decode_seconds: decode(&chains, &stored, &mut scratch)?,
         chain: chain.clone(),
         frame_bytes: if chain.is_framed() { frame_bytes } else { 0 },
         frames: if chain.is_framed() {
@@ -117,7 +137,58 @@ pub(super) fn run(
         source_bytes,
         stored_bytes: stored.bytes.len() as u64,
         encode_seconds: stored.seconds,
-    })
+    }))
+}
+
+/// The frames that a chain is tried in.
+fn ladder(chain: &Chain, has_dictionary: bool, wish: &Wish) -> Vec<u64> {
+    let mut ladder = rule::ladder(wish);
+    if !chain.is_framed() {
+        // Nothing is cut; what is measured needs some length.
+        ladder = ladder.last().copied().into_iter().collect();
+    }
+    if has_dictionary && ladder.len() > 1 {
+        ladder.retain(|it| *it <= SHORT_FRAME_BYTES_MAX);
+    }
+    ladder
+}
+
+/// The chain with ranks of these elements alone, where it takes some: to see what it makes of them.
+fn ranked<'a>(
+    chain: &Chain,
+    pieces: impl Iterator<Item = &'a Vec<u8>>,
+) -> Result<Chain, TransformError> {
+    if !tables::takes(chain, TableKind::Ranks) {
+        return Ok(chain.clone());
+    }
+    let mut counts = IdCounts::new();
+    for piece in pieces {
+        counts.add(chain.source(), piece)?;
+    }
+    chain.with_table(Arc::new(counts.table()?))
+}
+
+/// The chain with a dictionary for each half of the pieces, trained on others; one for both where there are enough others; none where there are too few.
+/// It is as long as one for all of `data_bytes`.
+fn by_dictionary(
+    chain: &Chain,
+    sample: &Sample,
+    frame_bytes: u64,
+    data_bytes: u64,
+) -> Result<Vec<Chain>, TransformError> {
+    let stored = storage::Stored {
+        chain: chain.clone(),
+        frame_bytes,
+    };
+    let mut chains = Vec::new();
+    for pieces in sample.training() {
+        match dictionary::of_pieces(pieces.into_iter(), &stored, data_bytes) {
+            Ok(dictionary) => chains.push(chain.with_table(Arc::new(dictionary))?),
+            Err(TransformError::Untrained { .. }) => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(chains)
 }
 
 /// What `rank` makes of the sample.
@@ -134,11 +205,11 @@ fn codes_bytes(
         return Ok(0);
     };
     let alone = Chain::from_steps(alone, chain.source())?.with_table(Arc::clone(table))?;
-    let codes = encode(&alone, sample, frame_bytes, scratch)?;
+    let codes = encode(&[alone], sample, frame_bytes, scratch)?;
     Ok(codes.bytes.len() as u64)
 }
 
-/// What a chain stores a sample in, with frames of `frame_bytes`.
+/// What a chain stores a sample in, with frames of `frame_bytes`; without its dictionary, which is of the ranks of all that it is trained on.
 ///
 /// # Errors
 /// Values that it does not hold.
@@ -147,59 +218,65 @@ pub(super) fn stored_bytes(
     sample: &[Vec<u8>],
     frame_bytes: u64,
 ) -> Result<u64, TransformError> {
-    let chain = &ranks::tried(chain, sample)?;
-    let stored = encode(chain, sample, frame_bytes, &mut Scratch::new())?;
+    let chain = ranked(&dictionary::without(chain)?, sample.iter())?;
+    let stored = encode(&[chain], sample, frame_bytes, &mut Scratch::new())?;
     Ok(stored.bytes.len() as u64)
 }
 
-/// Each piece is cut by itself: frames do not go from one into the next.
+/// Each piece is cut by itself: frames do not go from one into the next. The chains, which differ by their tables, take turns.
 fn encode(
-    chain: &Chain,
+    chains: &[Chain],
     sample: &[Vec<u8>],
     frame_bytes: u64,
     scratch: &mut Scratch,
 ) -> Result<Stored, TransformError> {
-    let element_bytes = chain.source().bytes();
-    // As the writer cuts: whole groups of eight elements.
-    let group_bytes = 8 * element_bytes;
-    let frame_bytes = usize::try_from(frame_bytes).unwrap_or(group_bytes);
-    let frame_bytes = (frame_bytes / group_bytes).max(1) * group_bytes;
     let mut stored = Stored::default();
     let started = Instant::now();
-    for frame in sample.iter().flat_map(|piece| piece.chunks(frame_bytes)) {
-        let elements = (frame.len() / element_bytes) as u64;
-        let start = stored.bytes.len();
-        let room = usize::try_from(chain.stored_bytes_max(elements)).unwrap_or(0);
-        stored.bytes.resize(start + room, 0);
-        let into = stored.bytes.get_mut(start..).unwrap_or_default();
-        let encoded = chain.encode_frame(frame, scratch, into)?;
-        stored.bytes.truncate(start + encoded.stored_bytes);
-        stored
-            .frames
-            .push((encoded.stored_bytes, elements, encoded.range));
+    for (index, (piece, chain)) in sample.iter().zip(chains.iter().cycle()).enumerate() {
+        let element_bytes = chain.source().bytes();
+        // As the writer cuts: whole groups of eight elements.
+        let group_bytes = 8 * element_bytes;
+        let frame_bytes = usize::try_from(frame_bytes).unwrap_or(group_bytes);
+        let frame_bytes = (frame_bytes / group_bytes).max(1) * group_bytes;
+        for frame in piece.chunks(frame_bytes) {
+            let elements = (frame.len() / element_bytes) as u64;
+            let start = stored.bytes.len();
+            let room = usize::try_from(chain.stored_bytes_max(elements)).unwrap_or(0);
+            stored.bytes.resize(start + room, 0);
+            let into = stored.bytes.get_mut(start..).unwrap_or_default();
+            let encoded = chain.encode_frame(frame, scratch, into)?;
+            stored.bytes.truncate(start + encoded.stored_bytes);
+            stored.frames.push(StoredFrame {
+                stored_bytes: encoded.stored_bytes,
+                elements,
+                range: encoded.range,
+                chain: index % chains.len(),
+            });
+        }
     }
     stored.seconds = started.elapsed().as_secs_f64();
     Ok(stored)
 }
 
 /// How long it takes to undo them.
-fn decode(chain: &Chain, stored: &Stored, scratch: &mut Scratch) -> Result<f64, TransformError> {
+fn decode(chains: &[Chain], stored: &Stored, scratch: &mut Scratch) -> Result<f64, TransformError> {
     let view = ViewChain::identity();
     let (mut packed, mut out) = (Vec::new(), Vec::new());
     let started = Instant::now();
     let mut rest = stored.bytes.as_slice();
-    for (stored_bytes, elements, range) in &stored.frames {
-        let Some((frame, behind)) = rest.split_at_checked(*stored_bytes) else {
+    for it in &stored.frames {
+        let frame = rest.split_at_checked(it.stored_bytes);
+        let (Some((frame, behind)), Some(chain)) = (frame, chains.get(it.chain)) else {
             break;
         };
         rest = behind;
         packed.resize(
-            usize::try_from(chain.packed_bytes(*elements)).unwrap_or(0),
+            usize::try_from(chain.packed_bytes(it.elements)).unwrap_or(0),
             0,
         );
         chain.unblock(frame, scratch, &mut packed)?;
-        let decoder = Decoder::new(chain, &view, *range)?;
-        let bytes = elements * chain.source().bytes() as u64;
+        let decoder = Decoder::new(chain, &view, it.range)?;
+        let bytes = it.elements * chain.source().bytes() as u64;
         out.resize(usize::try_from(bytes).unwrap_or(0), 0);
         let window = PackedWindow {
             first_byte: 0,

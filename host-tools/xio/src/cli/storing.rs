@@ -51,12 +51,14 @@ impl Storing {
 /// The rule of auto:lossless, for the help of commands that have it.
 pub const AUTO_HELP: &str = "\
 auto:lossless tries every chain that keeps the bytes on a sample of each kind of file (1 to 2 MiB, whole frames, spread over the data): each width
-that the exact range of the values allows, times nothing, lz4, lz4hc:9 and zstd, times shuffle; ids also by rank; floats in floatsplit. It chooses the least sum of
-  stored bytes         and rank's table; each counts as much as copying 24 bytes (--prefer balanced), 8 (speed), or 1,024 (ratio): balanced is for a
+that the exact range of the values allows, times nothing, lz4, lz4hc:9 and zstd, times shuffle; ids also by rank; floats in floatsplit; in frames of up
+to 16 KiB also zstd-dict, by a dictionary of other pieces than those that it is tried on. It chooses the least sum of
+  stored bytes         and rank's table, and the dictionary; each counts as much as copying 24 bytes (--prefer balanced), 8 (speed), or 1,024 (ratio): balanced is for a
                        store that gives some 300 MB/s to each core that decodes, speed for one that gives three times that
   work to read them    for each byte that goes through it: lz4 3, zstd 10, floatsplit 2, rank 4, shuffle 1; unpacking and widening cost nothing beside the
                        copy; for each frame the tables of zstd, 30,000, and of floatsplit
   work to pack them    a 64th of it: floatsplit 8, rank 10, lz4 20, zstd:3 40, lz4hc:9 and zstd:9 160
+  (zstd-dict as zstd)
 so lz4 has to save 14 % of what goes into it, and zstd 45 % (balanced). The frame is the smallest, of 64 to 256 KiB, whose ratio is within 5 % of the
 best; with --access random:SIZE, of 4 to 64 KiB, within 15 %, and whole frames count for each sample: with ratio the frame is that of which a sample
 fetches the fewest bytes. No stopwatch decides: the same input gives the same chains everywhere. What does not shrink stays as it is.";

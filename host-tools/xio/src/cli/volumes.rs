@@ -103,11 +103,13 @@ Stored chains (--store-as): steps joined by '+', element steps before block step
   q8_0                 f32, bf16 or f16 in 8 bits with a scale for each 32 (GGUF's Q8_0): not exact, and only with --dtype
   int8:ROW             f32, bf16 or f16 in 8 bits with a scale for each row of ROW elements, which the volume holds: an output channel of a weight
                        matrix, a token of an embedding table; inputs are read once more; not exact, and only with --dtype
-  rank                 16- or 32-bit ids below 4,194,304 by frequency, in one to three bytes; alone or before lz4, lz4hc or zstd; inputs are read
-                       once more, for a table of them that the volume holds (u64: u32+rank)
+  rank                 16- or 32-bit ids below 4,194,304 by frequency, in one to three bytes; alone or before lz4, lz4hc, zstd or zstd-dict;
+                       inputs are read once more, for a table of them that the volume holds (u64: u32+rank)
   shuffle              bytes of equal significance together, frame by frame
   lz4  lz4hc[:LEVEL]   compressed, frame by frame
   zstd:LEVEL           compressed, frame by frame
+  zstd-dict:LEVEL      the same by a dictionary that the volume holds, of up to 110 KiB: for frames of some KiB (--frame), which have little of their own to
+                       compress by; some of the inputs is read once more, and it is trained on that
   floatsplit           floats: their exponents compressed, their fractions as they are, frame by frame; every bit is kept; takes no compressor
                        behind it
 A value that does not fit is an error with its place, and no volume is written. Nothing is ever truncated. What rounding lost is
@@ -129,6 +131,7 @@ Examples:
   xio pack dataset --access random:16KiB --explain -o dataset.xio
   xio pack train.bin train.idx --store-as u16+zstd:3 -o pair.xio
   xio pack tokens.bin --dtype u32 --store-as rank+zstd:9 -o tokens.xio
+  xio pack tokens.bin --dtype u32 --store-as rank+zstd-dict:9 --frame 4KiB -o tokens.xio
   xio pack model --present-as source,bf16 -o model.xio
   xio pack model --present-as 'small:*norm*=keep,*@2+=bf16' -o small.xio
   xio pack shards --gpt --pad -o shards.xio

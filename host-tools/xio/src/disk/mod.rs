@@ -139,7 +139,9 @@ impl Request<'_> {
             surveyed: &surveyed,
         })?;
         let mut storage = self.storage(&scan, runs, &choices)?;
-        storage.make_tables(&scan, &surveyed, self.threads)?;
+        for note in storage.make_tables(&scan, &surveyed, self.threads)? {
+            printout::stderr::note(note);
+        }
         let plan = Plan {
             scan: &scan,
             catalogue: &catalogue,

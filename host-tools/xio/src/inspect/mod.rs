@@ -422,7 +422,7 @@ fn chains_table(volume: &Volume) -> TextTable {
     table
 }
 
-/// What chains with `rank` and `int8` need beside their streams.
+/// What chains with `rank`, `int8` and `zstd-dict` need beside their streams.
 fn chain_tables(volume: &Volume) -> impl Iterator<Item = String> {
     let chains = (0..).zip(volume.chains());
     let tables = chains.flat_map(|(index, chain)| chain.tables().map(move |it| (index, it)));
@@ -573,6 +573,10 @@ fn stream_json(volume: &Volume, stream: &Stream, raw_frames: Value) -> Value {
             "rows": scales.values().len(),
             "bytes": scales.stored_bytes(),
             "blob": volume.table_blob(stream.chain_index, ChainTableKind::Scales).map(|blob| blob.0),
+        })),
+        "dictionary": stream.chain.dictionary().map(|dictionary| json!({
+            "bytes": dictionary.stored_bytes(),
+            "blob": volume.table_blob(stream.chain_index, ChainTableKind::Dictionary).map(|blob| blob.0),
         })),
         "range": document::range(stream.proven),
         "sha256": stream.digest.map(|digest| document::hex(&digest)),

@@ -69,7 +69,8 @@ pub fn run(arguments: &cli::Plan) -> Result<(), Failure> {
             .ok();
     }
     planned.outline = outline;
-    planned.useless = useless(arguments, &planned, &precisions);
+    let useless = useless(arguments, &planned, &precisions);
+    planned.useless.extend(useless);
     planned
         .useless
         .extend(storing.untyped(&scan, &catalogue, &planned.names));
@@ -182,13 +183,13 @@ impl<'a> Planned<'a> {
         let destroyed = notes::rounded(scan, views, &names, losses);
         let stored = |id, run: &Run| storing.stored((scan, &names), &choices, id, run);
         let mut storage = Storage::packed(scan, runs, stored)?;
-        storage.make_tables(scan, &surveyed, threads)?;
+        let useless = storage.make_tables(scan, &surveyed, threads)?;
         Ok(Planned {
             scan,
             catalogue,
             views,
             refused,
-            useless: Vec::new(),
+            useless,
             destroyed,
             names,
             wish: storing.wish,

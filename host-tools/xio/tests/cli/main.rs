@@ -12,6 +12,7 @@ mod collected;
 mod counters;
 mod damage;
 mod demo;
+mod dictionaries;
 mod differences;
 mod disk;
 

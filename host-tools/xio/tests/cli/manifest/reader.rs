@@ -187,9 +187,14 @@ fn check_step(step: &Value) {
         ("parameter", COUNT),
         ("table", is_digest),
     ];
-    // The step of rank alone has a table.
-    let of_all = if step["transform"] == 0x200 { 4 } else { 3 };
-    object(step, &members[..of_all]);
+    // Those of rank and zstd-dict have a table; int8 is not in these.
+    let has_table = [0x200, 0x105].iter().any(|it| step["transform"] == *it);
+    let members = if has_table {
+        &members[..]
+    } else {
+        &members[..3]
+    };
+    object(step, members);
 }
 
 fn check_stream(stream: &Value) {

@@ -69,11 +69,16 @@ impl StreamSpec {
         self.cut().map(|_| ())
     }
 
+    /// Elements of a frame; `None` where the chain has none, or no stream can be stored so.
+    #[must_use]
+    pub fn frame_elements(&self) -> Option<u64> {
+        self.cut().ok()?.frame_elements
+    }
+
     /// What a stream of so many elements takes at the least, whatever they are: the packed elements; of those that are compressed, an entry and a byte for each frame.
     #[must_use]
     pub fn bytes_min(&self, elements: u64) -> u64 {
-        let frame_elements = self.cut().ok().and_then(|cut| cut.frame_elements);
-        match frame_elements {
+        match self.frame_elements() {
             None => self.chain.packed_bytes(elements),
             Some(frame_elements) => {
                 let frames = elements.div_ceil(frame_elements);
