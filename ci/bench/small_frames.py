@@ -17,9 +17,8 @@ FRAME_KIB = (4, 8, 16, 32, 64)
 SAMPLE_TOKENS = (2048, 4096, 8192)
 # Entries in a block of a table: frames of 40 bytes, checksums of 4 (one for each 4 KiB of what has no frames). Others have an index of offsets, of 8 bytes each.
 FRAMES_PER_BLOCK, CHECKSUMS_PER_BLOCK, OFFSETS_PER_BLOCK = 4032 // 40, 4032 // 4, 4096 // 8
-# Of a corpus every other piece of so many ids is what a dictionary is trained of, the others are what it is tried on.
+# Of a corpus every other piece of so many ids is what other codes are tried on.
 PIECE_IDS = 16384
-DICTIONARY_BYTES = 112_640
 
 
 @dataclass
@@ -57,7 +56,7 @@ class Stored:
         return round(float(blocks.mean()) * BLOCK_BYTES), round(float(tables.mean()) * BLOCK_BYTES)
 
 
-def samples(ids: int, stored: Iterable[Stored], rank_table_bytes: int) -> str:
+def samples(ids: int, stored: Iterable[Stored], rank_table_bytes: int, dictionary_bytes: int) -> str:
     """For each way to store, its best frame for each length of sample; the smallest of all first."""
     by_name: dict[str, list[Stored]] = {}
     for it in stored:
@@ -83,7 +82,8 @@ def samples(ids: int, stored: Iterable[Stored], rank_table_bytes: int) -> str:
             mark = "**" if cold == least[at] else ""
             shown.append(f"{mark}{cold:,}{mark}{frame} | {held:,}")
         lines.append(f"| {name} | {' | '.join(shown)} | {f'{decode:.1f}' if decode else ''} |")
-    return "\n".join(lines) + f"\n\nA reader of `rank` fetches its table besides, once when it opens the volume: here {rank_table_bytes:,} bytes.\n"
+    once = f"A reader of `rank` fetches its table besides, once when it opens the volume: here {rank_table_bytes:,} bytes; and one of `zstd-dict` its dictionary, {dictionary_bytes:,}."
+    return "\n".join(lines) + f"\n\n{once}\n"
 
 
 # --- what else was tried ----------------------------------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def best_seconds(work: Callable[[], Any], rounds: int = 5) -> float:
 
 
 def tried(ids: Any, huffman: Callable[[Any, int], tuple[int, float]]) -> str:
-    """Codes of `rank` behind zstd with and without a trained dictionary, behind one prefix code a frame (`huffman`: of symbols in frames of so many, bytes and GB/s of symbols), and in a static code."""
+    """Codes of `rank` behind zstd, behind one prefix code a frame (`huffman`: of symbols in frames of so many, bytes and GB/s of symbols), and in a static code."""
     import numpy as np
     import zstandard  # type: ignore[import-not-found]
 
@@ -150,28 +150,22 @@ def tried(ids: Any, huffman: Callable[[Any, int], tuple[int, float]]) -> str:
         f"Static codes of order 0, whatever the frame (a bound; a table that costs nothing): {entropy_bits(ids) * each:.2f} bits an id for whole ids, {static:.2f} for the bytes of `rank` with one table for bytes that begin a code and"
         f" one for the others, {entropy_bits(codes) * each:.2f} with one for all, {planes:.2f} for byte planes of the ids.",
         "",
-        "| frame | zstd -3 | and dictionary | zstd -9 | and dictionary | zstd -19 | and dictionary | a prefix code a frame |",
-        "|---|---|---|---|---|---|---|---|",
+        "| frame | zstd -3 | zstd -9 | zstd -19 | a prefix code a frame |",
+        "|---|---|---|---|---|",
     ]
-    pieces = range(0, len(ids) - PIECE_IDS + 1, PIECE_IDS)
+    pieces = range(PIECE_IDS, len(ids) - PIECE_IDS + 1, 2 * PIECE_IDS)
     for kib in (1, 2, 4, 8, 16, 64):
         frame = kib << 8
-        cut = [[codes[at[i] : at[i + frame]].tobytes() for i in range(piece, piece + PIECE_IDS, frame)] for piece in pieces]
-        training = [it for piece in cut[0::2] for it in piece]
-        trial = [it for piece in cut[1::2] for it in piece]
+        trial = [codes[at[i] : at[i + frame]].tobytes() for piece in pieces for i in range(piece, piece + PIECE_IDS, frame)]
         count = len(trial) * frame
         cells = [f"{kib} KiB"]
         for level in (3, 9, 19):
-            # At least a few frames to train of.
-            dictionary = zstandard.train_dictionary(DICTIONARY_BYTES, training, level=level) if len(training) > 15 else None
-            for given in (None, dictionary):
-                writer = zstandard.ZstdCompressor(level=level, **({"dict_data": given} if given else {}))
-                reader = zstandard.ZstdDecompressor(**({"dict_data": given} if given else {}))
-                stored = [writer.compress(it) for it in trial]
-                assert [reader.decompress(it) for it in stored] == trial
-                bits = sum(min(len(it), len(whole)) for it, whole in zip(stored, trial, strict=True)) * 8 / count
-                seconds = best_seconds(lambda: [reader.decompress(it) for it in stored])
-                cells.append(f"{bits:.2f}, {count * 4 / seconds / 1e9:.1f} GB/s")
+            writer, reader = zstandard.ZstdCompressor(level=level), zstandard.ZstdDecompressor()
+            stored = [writer.compress(it) for it in trial]
+            assert [reader.decompress(it) for it in stored] == trial
+            bits = sum(min(len(it), len(whole)) for it, whole in zip(stored, trial, strict=True)) * 8 / count
+            seconds = best_seconds(lambda: [reader.decompress(it) for it in stored])
+            cells.append(f"{bits:.2f}, {count * 4 / seconds / 1e9:.1f} GB/s")
         symbols = round(frame * len(codes) / len(ids))
         stored_bytes, rate = huffman(codes, symbols)
         cells.append(f"{stored_bytes * 8 * each:.2f}, {rate * 4 * len(ids) / len(codes):.1f} GB/s")

@@ -3,17 +3,24 @@
 //! `cargo run --release -p transforms --example chains -- values.bin u32 65536 u16 u16+zstd:3 rank+lz4`
 //!
 //! The file is cut into frames of so many source bytes, and each is encoded and decoded by itself; chains without frames are cut in the same way.
-//! Members: `frames`, the stored bytes of each, and `stored_bytes` of all of them, `table_bytes` of a rank table beside them, and the best of some rounds
-//! in GB (10^9) of source bytes a second: `encode`, `decode`, and `memcpy` of the same frames, by turns with decoding.
+//! Members: `frames`, the stored bytes of each, and `stored_bytes` of all of them, `table_bytes` of a rank table and `dictionary_bytes` of a dictionary beside
+//! them, and the best of some rounds in GB (10^9) of source bytes a second: `encode`, `decode`, and `memcpy` of the same frames, by turns with decoding.
+//!
+//! Of `zstd-dict` there are two dictionaries, for pieces of 64 KiB in turns, each trained on the other pieces: no frame is stored by what it helped to make. They are as
+//! long as one for the whole file would be, or, with `--of BYTES` before the file, for a part of so many.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use transforms::{
-    Chain, Decoder, ElementType, Encoded, IdCounts, OutSegments, PackedWindow, Scratch, ViewChain,
+    Chain, Decoder, Dictionary, DictionaryTrainer, ElementType, Encoded, IdCounts, OutSegments,
+    PackedWindow, Scratch, TableKind, ViewChain,
 };
 
-const USAGE: &str = "usage: chains FILE TYPE FRAME_BYTES CHAIN...";
+const USAGE: &str = "usage: chains [--of BYTES] FILE TYPE FRAME_BYTES CHAIN...";
+
+/// Source bytes that are stored by one of two dictionaries, before those that are by the other.
+const PIECE_BYTES: usize = 64 << 10;
 
 /// The best of so many rounds; of encoding less, which is slow by some chains.
 const DECODE_ROUNDS: usize = 7;
@@ -23,7 +30,11 @@ type Failed = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failed> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [file, element, frame_bytes, chains @ ..] = &arguments[..] else {
+    let (data_bytes, arguments) = match &arguments[..] {
+        [option, bytes, rest @ ..] if option == "--of" => (bytes.parse()?, rest),
+        rest => (0, rest),
+    };
+    let [file, element, frame_bytes, chains @ ..] = arguments else {
         return Err(USAGE.into());
     };
     let source = std::fs::read(file)?;
@@ -31,17 +42,26 @@ fn main() -> Result<(), Failed> {
     let frame_bytes: usize = frame_bytes.parse()?;
     for text in chains {
         let mut chain = Chain::parse(text, element)?;
-        let mut table_bytes = 0;
-        if chain.needs_table() {
+        let kinds: Vec<TableKind> = chain.table_kinds().collect();
+        let (mut table_bytes, mut dictionary_bytes) = (0, 0);
+        if kinds.contains(&TableKind::Ranks) {
             let mut counts = IdCounts::new();
             counts.add(element, &source)?;
             let table = counts.table()?;
             table_bytes = table.stored_bytes();
             chain = chain.with_table(Arc::new(table))?;
         }
-        let measured = measure(&chain, &source, frame_bytes)?;
+        let mut chains = [chain.clone(), chain.clone()];
+        if kinds.contains(&TableKind::Dictionary) {
+            for (half, by_it) in chains.iter_mut().enumerate() {
+                let dictionary = trained(&chain, half, &source, frame_bytes, data_bytes)?;
+                dictionary_bytes = dictionary_bytes.max(dictionary.stored_bytes());
+                *by_it = chain.with_table(Arc::new(dictionary))?;
+            }
+        }
+        let measured = measure(&chains, &source, frame_bytes)?;
         println!(
-            r#"{{"chain": "{chain}", "source_bytes": {}, "stored_bytes": {}, "frames": {:?}, "table_bytes": {table_bytes}, "framed": {}, "lossy": {}, "encode": {:.3}, "decode": {:.3}, "memcpy": {:.3}}}"#,
+            r#"{{"chain": "{chain}", "source_bytes": {}, "stored_bytes": {}, "frames": {:?}, "table_bytes": {table_bytes}, "dictionary_bytes": {dictionary_bytes}, "framed": {}, "lossy": {}, "encode": {:.3}, "decode": {:.3}, "memcpy": {:.3}}}"#,
             source.len(),
             measured.frames.iter().sum::<usize>(),
             measured.frames,
@@ -55,6 +75,23 @@ fn main() -> Result<(), Failed> {
     Ok(())
 }
 
+/// The dictionary for a half of the pieces, trained on the other one.
+fn trained(
+    chain: &Chain,
+    half: usize,
+    source: &[u8],
+    frame_bytes: usize,
+    data_bytes: u64,
+) -> Result<Dictionary, Failed> {
+    let mut trainer = DictionaryTrainer::new(chain)?;
+    for piece in source.chunks(PIECE_BYTES).skip(1 - half).step_by(2) {
+        for frame in piece.chunks(frame_bytes) {
+            trainer.add_frame(frame)?;
+        }
+    }
+    Ok(trainer.train(data_bytes.max(source.len() as u64))?)
+}
+
 struct Measured {
     /// Stored bytes of each.
     frames: Vec<usize>,
@@ -63,7 +100,9 @@ struct Measured {
     memcpy: f64,
 }
 
-fn measure(chain: &Chain, source: &[u8], frame_bytes: usize) -> Result<Measured, Failed> {
+fn measure(chains: &[Chain; 2], source: &[u8], frame_bytes: usize) -> Result<Measured, Failed> {
+    let chain = &chains[0];
+    let chain_of = |frame: usize| &chains[frame * frame_bytes / PIECE_BYTES % 2];
     let mut scratch = Scratch::new();
     let elements = |bytes: usize| (bytes / chain.source().bytes()) as u64;
     let room = usize::try_from(chain.stored_bytes_max(elements(frame_bytes)))?;
@@ -74,7 +113,8 @@ fn measure(chain: &Chain, source: &[u8], frame_bytes: usize) -> Result<Measured,
         frames.clear();
         let begun = Instant::now();
         let mut at = 0;
-        for frame in source.chunks(frame_bytes) {
+        for (index, frame) in source.chunks(frame_bytes).enumerate() {
+            let chain = chain_of(index);
             let encoded = chain.encode_frame(frame, &mut scratch, &mut stored[at..at + room])?;
             frames.push((at, encoded));
             at += encoded.stored_bytes;
@@ -92,7 +132,9 @@ fn measure(chain: &Chain, source: &[u8], frame_bytes: usize) -> Result<Measured,
         }
         memcpy = memcpy.min(begun.elapsed().as_secs_f64());
         let begun = Instant::now();
-        for (out, (at, encoded)) in out.chunks_mut(frame_bytes).zip(&frames) {
+        let encoded = out.chunks_mut(frame_bytes).zip(&frames).enumerate();
+        for (index, (out, (at, encoded))) in encoded {
+            let chain = chain_of(index);
             let stored = &stored[*at..*at + encoded.stored_bytes];
             let packed_bytes = usize::try_from(chain.packed_bytes(elements(out.len())))?;
             let packed = if chain.is_framed() {
