@@ -32,6 +32,9 @@ impl Dictionary {
     /// The most: far above what small frames gain by.
     pub const STORED_BYTES_MAX: u64 = 1 << 20;
 
+    /// What one takes in memory beside its bytes, which are there twice: its tables of codes, as a reader needs them.
+    pub const PREPARED_BYTES_MAX: u64 = 28 << 10;
+
     /// Reads the bytes of a dictionary; hostile input.
     ///
     /// # Errors
@@ -115,5 +118,21 @@ impl fmt::Debug for Dictionary {
             .field("id", &self.id)
             .field("stored_bytes", &self.stored_bytes())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_takes_no_more_memory_than_it_says() {
+        let bytes = include_bytes!("../tests/hostile_bytes/dictionary.bin");
+        let dictionary = Dictionary::parse(bytes).unwrap();
+        let beside = dictionary.decoding().sizeof() - bytes.len();
+        assert!(
+            beside as u64 <= Dictionary::PREPARED_BYTES_MAX,
+            "{beside} bytes"
+        );
     }
 }

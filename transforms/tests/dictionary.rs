@@ -246,6 +246,29 @@ fn a_frame_of_another_dictionary_is_refused_where_it_names_it() {
     assert_eq!(written[0], written[1]);
 }
 
+/// RFC 8878, 3.1.1.1.3: the field may be there, and say that it is not said.
+#[test]
+fn a_frame_that_names_dictionary_0_names_none() {
+    let data = &text()[..1 << 20];
+    let chain = Chain::parse("u16+zstd-dict:9", U32).unwrap();
+    let dictionary = trained(&chain, data, 4096).unwrap();
+    let chain = chain.with_table(Arc::new(dictionary)).unwrap();
+    let mut scratch = Scratch::new();
+    let stored = encoded(&chain, &data[..4096], &mut scratch).unwrap();
+    let mut packed = vec![0; 2048];
+    chain.unblock(&stored, &mut scratch, &mut packed).unwrap();
+    // Behind the magic number and the descriptor, whose low bits say how long the field is; a frame as short as this has no window descriptor.
+    assert_eq!(stored[4] & 0b0010_0011, 0b0010_0000);
+    for (flag, bytes) in [(1, 1), (2, 2), (3, 4)] {
+        let mut named = stored.clone();
+        named[4] |= flag;
+        named.splice(5..5, std::iter::repeat_n(0, bytes));
+        let mut again = vec![0; 2048];
+        chain.unblock(&named, &mut scratch, &mut again).unwrap();
+        assert_eq!(again, packed, "a field of {bytes} bytes");
+    }
+}
+
 #[test]
 fn a_window_or_a_length_that_does_not_belong_is_refused() {
     let good = include_bytes!("hostile_bytes/dictionary.bin");

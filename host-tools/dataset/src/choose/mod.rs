@@ -266,14 +266,15 @@ fn try_out(
         range: group.range,
     };
     let first = group.runs.first().map_or(FileId(0), |(id, _)| *id);
+    let dictionaries = trial::Dictionaries::default();
     let trials = parallel::each(chains.len(), threads, |index| {
         let chain = chains.get(index);
         let chain = chain.ok_or_else(|| DatasetError::refused("a chain", "is missing"))?;
-        let mut trial = trial::run(chain, &sample, wish, whole);
+        let mut trial = trial::run(chain, &sample, wish, whole, &dictionaries);
         if let (Ok(None), true) = (&trial, group.is_said) {
             // As it will be stored.
             let plain = dictionary::without(chain);
-            trial = plain.and_then(|plain| trial::run(&plain, &sample, wish, whole));
+            trial = plain.and_then(|plain| trial::run(&plain, &sample, wish, whole, &dictionaries));
         }
         trial.map_err(|error| group.unfit(scan, (first, chain), &error))
     })?;

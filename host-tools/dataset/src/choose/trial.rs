@@ -1,11 +1,12 @@
 //! A chain, tried on a sample.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use transforms::{
-    Chain, Decoder, IdCounts, OutSegments, PackedWindow, RankTable, Scratch, TableKind,
-    TransformError, ValueRange, ViewChain, codecs,
+    Chain, Decoder, Dictionary, IdCounts, OutSegments, PackedWindow, RankTable, Scratch, Step,
+    TableKind, TransformError, ValueRange, ViewChain, codecs,
 };
 
 use super::candidates::SHORT_FRAME_BYTES_MAX;
@@ -52,6 +53,32 @@ struct StoredFrame {
     chain: usize,
 }
 
+/// Dictionaries that were trained on a sample, whatever the level that frames are compressed by: chains that differ in that alone have the same.
+#[derive(Default)]
+pub(super) struct Dictionaries(Mutex<HashMap<Trained, Arc<Training>>>);
+
+/// The steps before the compressor, and the bytes of a frame.
+type Trained = (Vec<Step>, u64);
+type Training = OnceLock<Result<Vec<Arc<Dictionary>>, TransformError>>;
+
+impl Dictionaries {
+    /// Those of a chain, which has all its other tables, and of frames of `frame_bytes`; trained where nobody has asked for them.
+    fn of(
+        &self,
+        chain: &Chain,
+        frame_bytes: u64,
+        train: impl FnOnce() -> Result<Vec<Arc<Dictionary>>, TransformError>,
+    ) -> Result<Vec<Arc<Dictionary>>, TransformError> {
+        let steps = chain.steps().iter();
+        let before = steps.take_while(|step| step.id != codecs::zstd_dict::ID);
+        let key = (before.copied().collect(), frame_bytes);
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let training = Arc::clone(all.entry(key).or_default());
+        drop(all);
+        training.get_or_init(train).clone()
+    }
+}
+
 /// All that a sample is of.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Whole {
@@ -92,6 +119,7 @@ pub(super) fn run(
     sample: &Sample,
     wish: &Wish,
     whole: Whole,
+    dictionaries: &Dictionaries,
 ) -> Result<Option<Trial>, TransformError> {
     let has_dictionary = tables::takes(chain, TableKind::Dictionary);
     let others = sample.others.iter().filter(|_| has_dictionary);
@@ -100,7 +128,7 @@ pub(super) fn run(
     let mut made = Vec::new();
     for frame_bytes in ladder(chain, has_dictionary, wish) {
         let chains = match has_dictionary {
-            true => by_dictionary(chain, sample, frame_bytes, whole.bytes)?,
+            true => by_dictionary(chain, sample, frame_bytes, whole.bytes, dictionaries)?,
             false => vec![chain.clone()],
         };
         if chains.is_empty() {
@@ -175,20 +203,25 @@ fn by_dictionary(
     sample: &Sample,
     frame_bytes: u64,
     data_bytes: u64,
+    dictionaries: &Dictionaries,
 ) -> Result<Vec<Chain>, TransformError> {
     let stored = storage::Stored {
         chain: chain.clone(),
         frame_bytes,
     };
-    let mut chains = Vec::new();
-    for pieces in sample.training() {
-        match dictionary::of_pieces(pieces.into_iter(), &stored, data_bytes) {
-            Ok(dictionary) => chains.push(chain.with_table(Arc::new(dictionary))?),
-            Err(TransformError::Untrained { .. }) => return Ok(Vec::new()),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(chains)
+    let train = || {
+        let halves = sample.training().into_iter();
+        let trained = halves.map(|pieces| {
+            dictionary::of_pieces(pieces.into_iter(), &stored, data_bytes).map(Arc::new)
+        });
+        trained.collect()
+    };
+    let trained = match dictionaries.of(chain, frame_bytes, train) {
+        Err(TransformError::Untrained { .. }) => Ok(Vec::new()),
+        trained => trained,
+    };
+    let trained = trained?.into_iter();
+    trained.map(|it| chain.with_table(it)).collect()
 }
 
 /// What `rank` makes of the sample.

@@ -48,7 +48,7 @@ pub const RANK_TABLE_BYTES_MAX: u64 = RankTable::STORED_BYTES_MAX;
 pub const SCALES_BYTES_MAX: u64 = Scales::STORED_BYTES_MAX;
 /// Bytes of one dictionary.
 pub const DICTIONARY_BYTES_MAX: u64 = Dictionary::STORED_BYTES_MAX;
-/// Bytes of all of them together: in memory they take at most four times as much.
+/// Bytes of all of them together. In memory they take at most four times as much.
 pub const CHAIN_TABLES_BYTES_MAX: u64 = 64 << 20;
 /// Bytes of a view's name.
 pub const VIEW_NAME_BYTES_MAX: u64 = 255;
@@ -93,4 +93,6 @@ const _: () = assert!(CHAIN_TABLES_MAX * RankTable::STORED_BYTES_MIN <= CHAIN_TA
 const _: () = assert!(CHAIN_TABLES_MAX <= CHAINS_MAX && CHAIN_TABLES_MAX <= BLOBS_MAX);
 const _: () = assert!(SCALES_BYTES_MAX <= CHAIN_TABLES_BYTES_MAX);
 const _: () = assert!(DICTIONARY_BYTES_MAX <= CHAIN_TABLES_BYTES_MAX / 8);
+const _: () =
+    assert!(CHAIN_TABLES_MAX * Dictionary::PREPARED_BYTES_MAX <= 2 * CHAIN_TABLES_BYTES_MAX);
 const _: () = assert!(CHAIN_TABLES_BYTES_MAX <= BLOB_BYTES_MAX);
