@@ -68,6 +68,7 @@ IN_ORDER = (
 AT_RANDOM = (
     tokens_as("bitpack:18", "18 bits an id, no codec"),
     tokens_as("rank+zstd:3", "ranks, zstd, in frames of which a sample fetches the fewest bytes", "--frame", "4KiB"),
+    tokens_as("rank+zstd-dict:9", "ranks, zstd with a trained dictionary", "--frame", "4KiB"),
 )
 
 SCENARIOS = (
