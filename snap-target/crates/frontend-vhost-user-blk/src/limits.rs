@@ -37,7 +37,7 @@ pub(crate) const TURN_CHAINS_MAX: usize = 64;
 pub(crate) const TURN_BYTES_MAX: usize = PIECE_BYTES as usize;
 /// Bytes of all queues of a reactor in one turn, before all else that it serves has its own. A piece may go beyond.
 pub(crate) const SHARE_TURN_BYTES_MAX: usize = 4 * TURN_BYTES_MAX;
-/// Answers that wait for others to be published with: as many as share a line of a used ring. A turn's end publishes all.
+/// Answers that wait for others to be published with: as many as a line has room for. A turn's end publishes all.
 pub(crate) const HELD_ANSWERS_MAX: usize = 8;
 /// Bytes that are moved while answers wait so: what a few small requests move.
 pub(crate) const HELD_BYTES_MAX: usize = 16 << 10;

@@ -296,8 +296,8 @@ impl Queue {
             self.is_deaf = self.listen().is_err();
             self.is_behind = true;
         }
-        // What a store answered later waits for no chain of this turn.
-        self.ring.publish();
+        // What ended meanwhile waits for no chain of this turn.
+        self.publish();
         let is_held = self.is_held();
         if !is_held && (self.is_behind || self.spins != Spins::No) {
             self.serve(engine);
@@ -534,14 +534,27 @@ impl Queue {
             Ok(()) => self.has_given_back = true,
             Err(error) => self.broken(&error),
         }
-        let is_long = self.moved_bytes >= HELD_BYTES_MAX;
-        if is_long || self.ring.held() >= HELD_ANSWERS_MAX {
-            self.moved_bytes = 0;
-            self.ring.publish();
+        if self.ring.held() >= HELD_ANSWERS_MAX {
+            self.publish();
         }
         if self.spins == Spins::No {
             self.spins = Spins::FromNextTurn;
         }
+    }
+
+    /// What was given back is the driver's.
+    pub(crate) fn publish(&mut self) {
+        self.ring.publish();
+        self.moved_bytes = 0;
+    }
+
+    /// So many bytes are about to be moved: answers that are held do not wait for many.
+    fn moves(&mut self, bytes: usize) {
+        self.turn.take_bytes(bytes);
+        if self.ring.held() > 0 && self.moved_bytes.saturating_add(bytes) > HELD_BYTES_MAX {
+            self.publish();
+        }
+        self.moved_bytes = self.moved_bytes.saturating_add(bytes);
     }
 
     /// Tells the driver, if it wants to know.

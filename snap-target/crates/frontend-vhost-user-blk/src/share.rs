@@ -77,6 +77,10 @@ impl Share {
         let mut has_freed = false;
         let mut ended = Vec::new();
         let mut first_without = None;
+        // What a store has answered waits for no other queue's turn.
+        for queue in self.queues.values_mut() {
+            queue.publish();
+        }
         for (place, id) in self.order.iter().enumerate() {
             let Some(queue) = self.queues.get_mut(id) else {
                 continue;

@@ -106,6 +106,8 @@ impl<A: Area> Ring<A> {
         layout: &Layout,
     ) -> Result<(), RingError> {
         let areas = layout.areas(memory)?;
+        // What was given back has its entry where the ring was.
+        self.publish();
         match &mut self.kind {
             Kind::Split(ring) => ring.areas = areas,
             Kind::Packed(ring) => ring.areas = areas,

@@ -19,6 +19,17 @@ const USED_ENTRY_BYTES: usize = 8;
 /// VIRTQ_AVAIL_F_NO_INTERRUPT, VIRTQ_USED_F_NO_NOTIFY.
 const F_NO_EVENTS: u16 = 1;
 
+/// Whose a chain is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Chain {
+    /// The driver's, who may make it available.
+    Drivers,
+    /// Taken, and not given back.
+    InFlight,
+    /// Given back, and not published: were it taken again now, the record would lose it.
+    Held,
+}
+
 #[derive(Debug)]
 pub(crate) struct SplitRing<A> {
     pub(crate) areas: Areas<A>,
@@ -38,8 +49,8 @@ pub(crate) struct SplitRing<A> {
     record: Option<SplitRecord<A>>,
     /// Chains that were in flight when the ring was left, the longest first.
     left: VecDeque<u16>,
-    /// By head: whether it is in flight.
-    taken: Vec<bool>,
+    /// By head: whose it is.
+    chains: Vec<Chain>,
     in_flight: u16,
 }
 
@@ -77,7 +88,7 @@ impl<A: Area> SplitRing<A> {
             told: None,
             record: kept,
             left,
-            taken: vec![false; usize::from(size)],
+            chains: vec![Chain::Drivers; usize::from(size)],
             in_flight: 0,
         })
     }
@@ -100,7 +111,7 @@ impl<A: Area> SplitRing<A> {
         if head >= size {
             return Err(RingError::Head { head, size });
         }
-        if self.taken.get(usize::from(head)) != Some(&false) {
+        if self.chains.get(usize::from(head)) != Some(&Chain::Drivers) {
             return Err(RingError::Twice { id: head });
         }
         self.next_available = self.next_available.wrapping_add(1);
@@ -151,8 +162,8 @@ impl<A: Area> SplitRing<A> {
         memory: &M,
         chain: &mut Vec<Descriptor>,
     ) -> Result<Taken, RingError> {
-        match self.taken.get_mut(usize::from(head)) {
-            Some(taken) if !*taken => *taken = true,
+        match self.chains.get_mut(usize::from(head)) {
+            Some(chain) if *chain == Chain::Drivers => *chain = Chain::InFlight,
             _ => return Err(RingError::Twice { id: head }),
         }
         self.in_flight += 1;
@@ -199,8 +210,8 @@ impl<A: Area> SplitRing<A> {
 
     pub(crate) fn give_back(&mut self, head: Head, written: Option<u32>) -> Result<(), RingError> {
         let id = head.id;
-        match self.taken.get_mut(usize::from(id)) {
-            Some(taken) if *taken => *taken = false,
+        match self.chains.get_mut(usize::from(id)) {
+            Some(chain) if *chain == Chain::InFlight => *chain = Chain::Held,
             _ => return Err(RingError::NotTaken { id }),
         }
         self.in_flight -= 1;
@@ -229,7 +240,11 @@ impl<A: Area> SplitRing<A> {
         if let Some(record) = &self.record {
             record.given_back(&self.held, self.next_used);
         }
-        self.held.clear();
+        for head in self.held.drain(..) {
+            if let Some(chain) = self.chains.get_mut(usize::from(head)) {
+                *chain = Chain::Drivers;
+            }
+        }
     }
 
     pub(crate) fn wants_call(&mut self) -> bool {

@@ -114,11 +114,11 @@ impl Queue {
                 continue;
             };
             let part = slot.data.slice(piece_of(piece, slot.data.len()));
+            self.moves(part.len());
             let copied = done.buf.map_or(0, |buf| match buf.len() == part.len() {
                 true => to_guest(&part, &buf),
                 false => 0,
             });
-            self.turn.take_bytes(part.len());
             self.piece_ended(id, copied != part.len());
         }
     }
@@ -330,8 +330,7 @@ impl Queue {
                 durable,
             },
         };
-        self.turn.take_bytes(bytes);
-        self.moved_bytes += bytes;
+        self.moves(bytes);
         let asked = Asked {
             token: (self.tokens.make)(self.id.0, id.request()),
             reader: ReaderId(READERS + u64::from(self.id.0)),

@@ -47,6 +47,11 @@ struct Bench {
 
 /// A queue, and an engine whose memory somebody else has. Its disk's store takes no guest memory.
 fn bench() -> Bench {
+    bench_of(false)
+}
+
+/// The same, where the store works on the guest's memory if `direct`.
+fn bench_of(direct: bool) -> Bench {
     let reactor = Reactor::new(&RingConfig::default()).unwrap();
     let config = EngineConfig {
         pool: PoolConfig {
@@ -97,7 +102,7 @@ fn bench() -> Bench {
         is_foreign: false,
         holds_until: None,
         disk: Arc::new(Disk {
-            direct: false,
+            direct,
             ..Disk::of(&namespace)
         }),
         counters: counters.clone(),
@@ -182,6 +187,30 @@ fn a_read_that_is_answered_at_once_is_given_back_in_its_turn() {
     bench.read();
     bench.settle();
     assert_eq!(bench.told(), (vec![0, 0], 2));
+}
+
+/// A driver that looks for itself finds answers before the turn is over: it waits for no more bytes than a few small requests move.
+#[test]
+fn answers_wait_for_few_bytes_of_others() {
+    for (requests, before_the_end) in [
+        (&[4096; 5][..], 4),
+        (&[4096, 1 << 20], 1),
+        (&[128 << 10, 4096], 1),
+        (&[4096; 3], 0),
+    ] {
+        let mut bench = bench_of(true);
+        for bytes in requests {
+            bench.request(0, 3, *bytes);
+        }
+        bench
+            .queue
+            .begin_turn(Turn::new(usize::MAX), Instant::now());
+        bench.queue.serve(&mut bench.engine);
+        assert_eq!(bench.told().1, before_the_end, "{requests:?}");
+        bench.queue.settle(&mut bench.engine);
+        let all = u16::try_from(requests.len()).unwrap();
+        assert_eq!(bench.told(), (vec![0; requests.len()], all));
+    }
 }
 
 #[test]

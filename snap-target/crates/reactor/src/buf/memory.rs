@@ -13,8 +13,8 @@ pub const PAGE_BYTES: usize = 4096;
 /// What a processor fetches at a time.
 const CACHE_LINE_BYTES: usize = 64;
 /// Most bytes that are prefetched at once: the rest of a longer run the processor foresees by itself, further ahead than it takes prefetches (of which it has 10 to 16
-/// under way, and waits with the next). Read or written at random in 1 GiB, 4 KiB each are copied in .82 to .85 of the time with 512 of what is 4096 here, in .88 with 128
-/// (Sapphire Rapids).
+/// under way, and waits with the next). With 512 here, 4 KiB from or to random places of 512 MiB are copied in
+/// .81 to .83 of the time that they took with 4096 (Sapphire Rapids, docs/pcie.md).
 const PREFETCH_BYTES_MAX: usize = 512;
 
 /// The name of a region, never given twice in a process.

@@ -161,6 +161,20 @@ fn a_head_outside_ends_the_ring() {
     assert_eq!(error, RingError::Head { head: 8, size: 8 });
 }
 
+/// Were it, the record would be told that it is not in flight when its answer before is published.
+#[test]
+fn a_chain_whose_answer_is_held_is_not_taken_again() {
+    let mut driver = Driver::new(Format::Split, 8, true);
+    let mut ring = ring(&driver, BOTH);
+    driver.add(&one(1, true)).unwrap();
+    driver.add(&one(1, true)).unwrap();
+    driver.ram.write16(0x8006, 0);
+    let taken = ring.take(&driver.ram, &mut Vec::new()).unwrap().unwrap();
+    ring.give_back(taken.head, None).unwrap();
+    let error = ring.take(&driver.ram, &mut Vec::new()).unwrap_err();
+    assert_eq!(error, RingError::Twice { id: 0 });
+}
+
 #[test]
 fn a_chain_in_flight_is_not_taken_again() {
     for format in [Format::Split, Format::Packed] {
