@@ -483,7 +483,7 @@ impl Block {
     }
 
     fn geometry(self, chain: &Chain) -> Result<Geometry<'_>, TransformError> {
-        let table = self.transform.table_kind();
+        let table = self.transform.descriptor().id.table_kind();
         let table = table.map(|kind| chain.needed_table(kind)).transpose()?;
         Ok(Geometry {
             parameter: self.parameter,

@@ -155,11 +155,6 @@ pub trait BlockTransform: Transform {
         Ok(())
     }
 
-    /// Which table it takes: it gets that with its [`Geometry`].
-    fn table_kind(&self) -> Option<TableKind> {
-        None
-    }
-
     /// Whether the output may be shorter than the input. A transform that does not shrink reorders: its output is as long as
     /// its input.
     fn shrinks(&self) -> bool {
@@ -194,22 +189,32 @@ pub trait BlockTransform: Transform {
     /// it happens to be. Never writes outside `dst`, never panics.
     ///
     /// # Errors
-    /// [`TransformError::Corrupt`] for anything that is not the encoding of at most `dst.len()` bytes; the default: of a step that cannot stand
-    /// there.
+    /// [`TransformError::Corrupt`] for anything that is not the encoding of at most `dst.len()` bytes; [`TransformError::Order`] of a step that cannot
+    /// stand there.
     fn decode_some(
         &self,
-        _geometry: Geometry<'_>,
-        _src: &[u8],
-        _dst: &mut [u8],
-        _contexts: &mut Contexts,
+        geometry: Geometry<'_>,
+        src: &[u8],
+        dst: &mut [u8],
+        contexts: &mut Contexts,
     ) -> Result<usize, TransformError> {
+        let front = self.front(src, dst)?;
+        self.decode(geometry, src, front, contexts)?;
+        Ok(front.len())
+    }
+
+    /// The front of `dst` that `src` says it decodes to; the default: of a step whose encoding does not say it.
+    ///
+    /// # Errors
+    /// As [`decode_some`](Self::decode_some).
+    fn front<'a>(&self, _src: &[u8], _dst: &'a mut [u8]) -> Result<&'a mut [u8], TransformError> {
         Err(TransformError::Order {
             step: self.descriptor().name.into(),
             why: "it does not say how long its input was",
         })
     }
 
-    /// Whether [`decode_some`](Self::decode_some) is more than its default.
+    /// Whether it can be asked for that: it has [`decode_some`](Self::decode_some), or [`front`](Self::front).
     fn tells_length(&self) -> bool {
         false
     }

@@ -25,7 +25,7 @@ impl DictionaryTrainer {
     pub const DICTIONARY_BYTES_MAX: usize = 110 << 10;
     /// The least: with fewer, one that is made of less than this is not worth having.
     pub const DICTIONARY_BYTES_MIN: usize = 1 << 10;
-    /// What is behind the steps before the compressor is so many times as long as the dictionary, or longer: so it earns its bytes.
+    /// What is behind the steps before the compressor is so many times as long as the dictionary, or longer: so little is lost where it gains nothing.
     pub const DATA_PER_DICTIONARY: u64 = 32;
     /// The most bytes of samples that are kept: a hundred times the dictionary, as zstd advises.
     pub const SAMPLE_BYTES_MAX: usize = 100 * Self::DICTIONARY_BYTES_MAX;

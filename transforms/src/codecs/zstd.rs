@@ -80,16 +80,8 @@ impl BlockTransform for Zstd {
         FRAMES.filled(written, dst.len())
     }
 
-    fn decode_some(
-        &self,
-        geometry: Geometry<'_>,
-        src: &[u8],
-        dst: &mut [u8],
-        contexts: &mut Contexts,
-    ) -> Result<usize, TransformError> {
-        let front = FRAMES.front(src, dst)?;
-        self.decode(geometry, src, front, contexts)?;
-        Ok(front.len())
+    fn front<'a>(&self, src: &[u8], dst: &'a mut [u8]) -> Result<&'a mut [u8], TransformError> {
+        FRAMES.front(src, dst)
     }
 
     fn tells_length(&self) -> bool {

@@ -44,10 +44,6 @@ impl Transform for ZstdDict {
 }
 
 impl BlockTransform for ZstdDict {
-    fn table_kind(&self) -> Option<TableKind> {
-        Some(TableKind::Dictionary)
-    }
-
     fn encode(
         &self,
         geometry: Geometry<'_>,
@@ -99,16 +95,8 @@ impl BlockTransform for ZstdDict {
         FRAMES.filled(written, dst.len())
     }
 
-    fn decode_some(
-        &self,
-        geometry: Geometry<'_>,
-        src: &[u8],
-        dst: &mut [u8],
-        contexts: &mut Contexts,
-    ) -> Result<usize, TransformError> {
-        let front = FRAMES.front(src, dst)?;
-        self.decode(geometry, src, front, contexts)?;
-        Ok(front.len())
+    fn front<'a>(&self, src: &[u8], dst: &'a mut [u8]) -> Result<&'a mut [u8], TransformError> {
+        FRAMES.front(src, dst)
     }
 
     fn tells_length(&self) -> bool {

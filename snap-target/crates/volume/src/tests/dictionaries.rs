@@ -7,14 +7,13 @@ use std::sync::Arc;
 use transforms::{Chain, ElementType, Scratch, Table, TableKind, ViewChain};
 
 use super::driver::Driver;
-use super::edit;
+use super::edit::{self, opened, refused};
 use super::golden::{Golden, Made, assert_recorded, of_chains};
 use super::sample::{Memory, builder, store, with_table};
 use crate::assemble::{Run, StreamSpec as AssembledSpec, ViewSpec};
-use crate::blocking::{ReadAt, open};
+use crate::blocking::ReadAt;
 use crate::checksum::crc32c;
 use crate::format::{BlobIndex, BlobKind, ChainIndex, Layout, ViewIndex};
-use crate::identity::sha256;
 use crate::limits::DICTIONARY_BYTES_MAX;
 use crate::verify::verify;
 use crate::write::{ExtentSpec, Nowhere, Options, StreamSpec, WriteError, Writer};
@@ -105,14 +104,6 @@ fn made() -> (Vec<u8>, u64) {
     let foretold = guess.volume_bytes();
     writer.finish().unwrap();
     (memory.bytes, foretold)
-}
-
-fn opened(store: &[u8]) -> Result<Volume, VolumeError> {
-    open(store, store.len() as u64)
-}
-
-fn refused(store: &[u8]) -> String {
-    opened(store).unwrap_err().to_string()
 }
 
 fn read(volume: &Volume, store: &dyn ReadAt, range: Range<u64>) -> Result<Vec<u8>, VolumeError> {
@@ -221,16 +212,8 @@ fn of_dictionary(edit: impl FnOnce(&mut [u8])) -> (Vec<u8>, u64) {
     let (mut store, _) = made();
     let volume = opened(&store).unwrap();
     let index = blob_of(&volume, 0, TableKind::Dictionary);
-    let blob = &volume.blobs()[index.0 as usize];
-    let range = blob.offset as usize..(blob.offset + blob.bytes) as usize;
-    edit(&mut store[range.clone()]);
-    let (crc, digest) = (crc32c(&store[range.clone()]), sha256(&store[range]));
-    let blobs = volume.superblock().directory[3];
-    edit::entry(&mut store, &blobs, u64::from(index.0), |entry| {
-        entry[4..8].copy_from_slice(&crc.to_le_bytes());
-        entry[32..64].copy_from_slice(&digest);
-    });
-    (store, blob.offset)
+    edit::blob(&mut store, index, edit);
+    (store, volume.blobs()[index.0 as usize].offset)
 }
 
 #[test]

@@ -4,14 +4,12 @@ use transforms::{Chain, ElementType, RANKS_MAX, RankTable, TableKind, ViewChain}
 use zerocopy::IntoBytes;
 
 use super::driver::Driver;
-use super::edit;
+use super::edit::{self, opened, refused};
 use super::golden::{Golden, Made, assert_recorded, of_chains};
 use super::sample::{Builder, Memory, builder, store, with_table};
 use crate::assemble::{Run, StreamSpec as AssembledSpec, ViewSpec};
-use crate::blocking::open;
 use crate::checksum::crc32c;
 use crate::format::{BlobIndex, BlobKind, ChainIndex, Layout};
-use crate::identity::sha256;
 use crate::limits::CHAIN_TABLES_MAX;
 use crate::verify::verify;
 use crate::write::{Options, StreamSpec, Writer};
@@ -50,10 +48,6 @@ fn make_the_golden_volumes_of_ranks() {
     made_with_zstd().write("rank-zstd.vol");
 }
 
-fn opened(store: &[u8]) -> Result<Volume, VolumeError> {
-    open(store, store.len() as u64)
-}
-
 /// The volume, and the blob of the first chain's table.
 fn sample() -> (Vec<u8>, Volume, BlobIndex) {
     let store = made().volume;
@@ -64,21 +58,9 @@ fn sample() -> (Vec<u8>, Volume, BlobIndex) {
 
 /// The same volume with other bytes of the table, as many, and checksums that are right.
 fn of_table(edit: impl FnOnce(&mut [u8])) -> Vec<u8> {
-    let (mut store, volume, index) = sample();
-    let blob = &volume.blobs()[index.0 as usize];
-    let range = blob.offset as usize..(blob.offset + blob.bytes) as usize;
-    edit(&mut store[range.clone()]);
-    let (crc, digest) = (crc32c(&store[range.clone()]), sha256(&store[range]));
-    let blobs = volume.superblock().directory[3];
-    edit::entry(&mut store, &blobs, u64::from(index.0), |entry| {
-        entry[4..8].copy_from_slice(&crc.to_le_bytes());
-        entry[32..64].copy_from_slice(&digest);
-    });
+    let (mut store, _, index) = sample();
+    edit::blob(&mut store, index, edit);
     store
-}
-
-fn refused(store: &[u8]) -> String {
-    opened(store).unwrap_err().to_string()
 }
 
 #[test]
