@@ -37,7 +37,7 @@ impl DictionaryTrainer {
     /// # Errors
     /// [`TransformError::TableNeeded`]: no step of it takes a dictionary, or another table is not there.
     pub fn new(chain: &Chain) -> Result<DictionaryTrainer, TransformError> {
-        if !chain.table_kinds().any(|it| it == TableKind::Dictionary) {
+        if !chain.takes(TableKind::Dictionary) {
             return Err(chain.table_needed(TableKind::Dictionary.not_taken()));
         }
         for kind in chain.table_kinds() {

@@ -39,7 +39,7 @@ impl Storage {
         let (runs, streams) = (&self.runs, &self.streams);
         let chains = parallel::each(streams.len(), threads, |index| {
             let plan = streams.get(index);
-            let Some(plan) = plan.filter(|it| takes(&it.stored.chain, TableKind::Ranks)) else {
+            let Some(plan) = plan.filter(|it| it.stored.chain.takes(TableKind::Ranks)) else {
                 return Ok(None);
             };
             let pieces = Pieces::new(plan, |id| Reread::surveyed(scan, runs, surveyed, id));
@@ -57,7 +57,7 @@ impl Storage {
     fn make_dictionaries(&mut self, scan: &Scan) -> Result<Vec<String>, DatasetError> {
         let mut notes = Vec::new();
         for plan in &mut self.streams {
-            if takes(&plan.stored.chain, TableKind::Dictionary) {
+            if plan.stored.chain.takes(TableKind::Dictionary) {
                 let (chain, note) = with_dictionary(scan, plan)?;
                 plan.stored.chain = chain;
                 notes.extend(note);
@@ -65,11 +65,6 @@ impl Storage {
         }
         Ok(notes)
     }
-}
-
-/// Whether a step of the chain takes such a table.
-pub(crate) fn takes(chain: &Chain, kind: TableKind) -> bool {
-    chain.table_kinds().any(|taken| taken == kind)
 }
 
 /// The chain of a stream with a dictionary of its frames; without that step, and a line of it, where there are too few.

@@ -25,6 +25,12 @@ impl Chain {
         self.steps().iter().filter_map(|step| step.id.table_kind())
     }
 
+    /// Whether a step of it takes such a table.
+    #[must_use]
+    pub fn takes(&self, kind: TableKind) -> bool {
+        self.table_kinds().any(|taken| taken == kind)
+    }
+
     /// Whether there is a step that takes a table.
     #[must_use]
     pub fn needs_table(&self) -> bool {
@@ -93,7 +99,7 @@ impl Chain {
     pub fn with_table(&self, table: impl Into<Table>) -> Result<Chain, TransformError> {
         let table = table.into();
         let kind = table.kind();
-        if !self.table_kinds().any(|taken| taken == kind) {
+        if !self.takes(kind) {
             return Err(self.table_needed(kind.not_taken()));
         }
         if let Table::Ranks(ranks) = &table {

@@ -34,7 +34,7 @@ use crate::catalogue::Catalogue;
 use crate::scan::{FileId, Scan};
 use crate::storage::{Run, Runs, Stored, StreamPlan};
 use crate::survey::Surveyed;
-use crate::{DatasetError, Names, dictionary, parallel, tables};
+use crate::{DatasetError, Names, dictionary, parallel};
 
 pub use elements::choose_elements;
 pub use outlier::Outlier;
@@ -244,9 +244,7 @@ fn try_out(
     wish: &Wish,
     threads: usize,
 ) -> Result<Group, DatasetError> {
-    let with_others = chains
-        .iter()
-        .any(|it| tables::takes(it, TableKind::Dictionary));
+    let with_others = chains.iter().any(|it| it.takes(TableKind::Dictionary));
     let sample = sample::of_group(scan, &draft.runs, draft.bytes, wish, with_others)?;
     let values = draft.range.filter(|_| draft.has_values);
     let mut group = Group {

@@ -12,7 +12,7 @@ use transforms::{
 use super::candidates::SHORT_FRAME_BYTES_MAX;
 use super::rule::{self, Wish};
 use super::sample::Sample;
-use crate::{dictionary, storage, tables};
+use crate::{dictionary, storage};
 
 /// What a chain makes of a sample.
 #[derive(Debug, Clone)]
@@ -121,7 +121,7 @@ pub(super) fn run(
     whole: Whole,
     dictionaries: &Dictionaries,
 ) -> Result<Option<Trial>, TransformError> {
-    let has_dictionary = tables::takes(chain, TableKind::Dictionary);
+    let has_dictionary = chain.takes(TableKind::Dictionary);
     let others = sample.others.iter().filter(|_| has_dictionary);
     let chain = &ranked(chain, sample.tried.iter().chain(others))?;
     let mut scratch = Scratch::new();
@@ -186,7 +186,7 @@ fn ranked<'a>(
     chain: &Chain,
     pieces: impl Iterator<Item = &'a Vec<u8>>,
 ) -> Result<Chain, TransformError> {
-    if !tables::takes(chain, TableKind::Ranks) {
+    if !chain.takes(TableKind::Ranks) {
         return Ok(chain.clone());
     }
     let mut counts = IdCounts::new();
