@@ -28,9 +28,25 @@ pub(super) struct Code {
 /// The bits of each symbol's code; 0 of those that the code does not have.
 pub(super) type Lengths = [u8; SYMBOLS_MAX];
 
+/// Of no symbol.
+impl Default for Code {
+    fn default() -> Code {
+        Code {
+            symbols: [Symbol { symbol: 0, bits: 0 }; SYMBOLS_MAX],
+            count: 0,
+        }
+    }
+}
+
 impl Code {
     /// The code with these lengths: of one symbol, any length; of more, at most [`CODE_BITS_MAX`] and complete, or there is none.
     pub(super) fn new(lengths: &Lengths) -> Option<Code> {
+        let mut code = Code::default();
+        code.set(0, lengths).map(|()| code)
+    }
+
+    /// Becomes the code with these lengths, of the symbols from `first` on. `None`: there is none, and what it is then is unspecified.
+    fn set(&mut self, first: u8, lengths: &[u8]) -> Option<()> {
         let mut of_length = [0usize; CODE_BITS_MAX as usize + 1];
         for bits in lengths {
             *of_length.get_mut(usize::from(*bits))? += 1;
@@ -46,21 +62,18 @@ impl Code {
         if count != 1 && entries != 1 << CODE_BITS_MAX {
             return None;
         }
-        let mut code = Code {
-            symbols: [Symbol { symbol: 0, bits: 0 }; SYMBOLS_MAX],
-            count,
-        };
-        for (symbol, bits) in (0..=u8::MAX).zip(lengths) {
+        self.count = count;
+        for (symbol, bits) in (first..=u8::MAX).zip(lengths) {
             if *bits > 0 {
                 let next = &mut next[usize::from(*bits)];
-                code.symbols[*next] = Symbol {
+                self.symbols[*next] = Symbol {
                     symbol,
                     bits: *bits,
                 };
                 *next += 1;
             }
         }
-        Some(code)
+        Some(())
     }
 
     /// By length, those of one length ascending.
@@ -76,26 +89,27 @@ impl Code {
         }
     }
 
-    /// Reads the code at the front of `src`, and moves on behind it.
-    pub(super) fn read(src: &mut &[u8]) -> Result<Code, TransformError> {
+    /// Becomes the code at the front of `src`, which moves on behind it. After an error it is unspecified which it is.
+    pub(super) fn read(&mut self, src: &mut &[u8]) -> Result<(), TransformError> {
         let Some(([first, last], rest)) = src.split_first_chunk() else {
             return Err(corrupt("it ends in a code"));
         };
         *src = rest;
-        let (first, last) = (usize::from(*first), usize::from(*last));
-        if first > last {
+        let Some(behind) = last.checked_sub(*first) else {
             return Err(corrupt("a code of symbols from the last to the first"));
-        }
+        };
         let mut lengths = [0; SYMBOLS_MAX];
-        if first == last {
-            lengths[first] = 1;
+        let lengths = &mut lengths[..=usize::from(behind)];
+        if behind == 0 {
+            lengths[0] = 1;
         } else {
-            read_lengths(src, &mut lengths[first..=last])?;
-            if lengths[first] == 0 || lengths[last] == 0 {
+            read_lengths(src, lengths)?;
+            if lengths.first() == Some(&0) || lengths.last() == Some(&0) {
                 return Err(corrupt("a code without its first or last symbol"));
             }
         }
-        Code::new(&lengths).ok_or_else(|| corrupt("a code that is not complete"))
+        let set = self.set(*first, lengths);
+        set.ok_or_else(|| corrupt("a code that is not complete"))
     }
 
     /// Writes it to the end of `to`.

@@ -21,10 +21,7 @@ pub(super) struct Frame<'a> {
 }
 
 /// How a plane is stored.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a frame has at most eight, and a box would be an allocation for each frame"
-)]
+#[derive(Clone, Copy)]
 pub(super) enum Plane<'a> {
     /// One that the elements do not have.
     None,
@@ -33,7 +30,7 @@ pub(super) enum Plane<'a> {
     /// The same byte in every element.
     Constant(u8),
     /// In streams, with this code.
-    Coded(Code),
+    Coded(&'a Code),
 }
 
 /// The streams that have not been taken yet.
@@ -43,18 +40,19 @@ pub(super) struct Streams<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Reads a frame of `elements` elements of `width` bytes.
+    /// Reads a frame of `elements` elements of `width` bytes. `codes` is for the codes of its planes.
     pub(super) fn read(
         src: &'a [u8],
         width: usize,
         elements: usize,
+        codes: &'a mut [Code; PLANES_MAX],
     ) -> Result<Frame<'a>, TransformError> {
         let mut rest = src;
         let coded = read_head(&mut rest, width, elements)?;
-        let mut planes = [const { Plane::None }; PLANES_MAX];
-        for (j, plane) in planes[..width].iter_mut().enumerate() {
+        let mut planes = [Plane::None; PLANES_MAX];
+        for ((j, plane), code) in planes[..width].iter_mut().enumerate().zip(codes) {
             if coded >> j & 1 == 1 {
-                let code = Code::read(&mut rest)?;
+                code.read(&mut rest)?;
                 *plane = code.constant().map_or(Plane::Coded(code), Plane::Constant);
             }
         }

@@ -96,12 +96,10 @@ impl BlockTransform for FloatSplit {
         dst: &mut [u8],
         contexts: &mut Contexts,
     ) -> Result<(), TransformError> {
-        let width = width_bytes(geometry);
-        let frame = Frame::read(src, width, dst.len() / width)?;
         let work: &mut Decoding = contexts
             .get(|| Some(Decoding::default()))
             .ok_or(NO_MEMORY)?;
-        work.frame(geometry, src, frame, dst)
+        work.frame(geometry, src, dst)
     }
 }
 
@@ -227,6 +225,7 @@ fn counts(plane: &[u8]) -> Counts {
 /// Work memory of decoding: of each plane.
 #[derive(Default)]
 struct Decoding {
+    codes: [Code; PLANES_MAX],
     planes: [Option<Box<Decoded>>; PLANES_MAX],
 }
 
@@ -243,10 +242,10 @@ impl Decoding {
         &mut self,
         geometry: Geometry<'_>,
         src: &[u8],
-        frame: Frame<'_>,
         dst: &mut [u8],
     ) -> Result<(), TransformError> {
         let width = width_bytes(geometry);
+        let frame = Frame::read(src, width, dst.len() / width, &mut self.codes)?;
         let (planes, mut streams) = frame.parts();
         for (plane, decoded) in planes.iter().zip(&mut self.planes) {
             if let Plane::None | Plane::Raw(_) = plane {
