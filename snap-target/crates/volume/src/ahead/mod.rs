@@ -24,6 +24,9 @@ pub const WINDOW_BYTES_MIN: u64 = 4 << 20;
 pub const PIECE_BYTES_MAX: u64 = 16 << 20;
 /// Presented bytes named at a time at least, but at a stream's end and where the budget is small.
 const PIECE_BYTES_MIN: u64 = 1 << 20;
+/// A reader is ahead of by so many times what it has read of its stream at most: two random reads that happen to be neighbours are a stream too, and a
+/// window fetched for them would be many times what they are.
+const READ_TIMES_MAX: u64 = 8;
 
 /// Who reads: streams are found among the reads of one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,9 +82,10 @@ impl ReadAhead {
         let budget = self.budget_bytes / self.streams.active().max(1);
         let carried = 2 * self.pace.carried_bytes();
         let (end, reading_bytes) = (self.end, self.reading_bytes);
-        self.streams.next_piece(|read_bytes| {
+        self.streams.next_piece(|read_bytes, stream_bytes| {
             let under_way = (carried + 2 * read_bytes).max(WINDOW_BYTES_MIN + read_bytes);
-            let window = under_way.saturating_sub(reading_bytes).min(budget);
+            let most = budget.min(stream_bytes.saturating_mul(READ_TIMES_MAX));
+            let window = under_way.saturating_sub(reading_bytes).min(most);
             let least = (window / 4).clamp(PIECE_BYTES_MIN.min(window / 2), PIECE_BYTES_MAX);
             stream::Window {
                 bytes: window,

@@ -35,6 +35,8 @@ struct Stream {
     start: u64,
     /// Bytes of a read.
     len: u64,
+    /// Bytes of all its reads.
+    bytes: u64,
     /// From the first byte of one read to that of the next; none of a first read.
     stride: Option<u64>,
     /// Whether it is one: its second read followed at once, or its third at the distance of the second.
@@ -107,6 +109,7 @@ impl Streams {
             reader,
             start: range.start,
             len: range.end - range.start,
+            bytes: range.end - range.start,
             stride: stride.filter(|stride| (1..=STRIDE_MAX).contains(stride)),
             is_sure: false,
             named: range.end,
@@ -130,13 +133,13 @@ impl Streams {
         (0..self.all.len()).min_by_key(worth).unwrap_or(0)
     }
 
-    /// What to name next, for the stream that was read last.
-    pub(super) fn next_piece(&mut self, window: impl Fn(u64) -> Window) -> Option<Range<u64>> {
+    /// What to name next, for the stream that was read last; `window` by the bytes of a read of it, and of all of them.
+    pub(super) fn next_piece(&mut self, window: impl Fn(u64, u64) -> Window) -> Option<Range<u64>> {
         let stream = self
             .all
             .get_mut(self.last)
             .filter(|stream| stream.is_sure)?;
-        stream.next_piece(&window(stream.len))
+        stream.next_piece(&window(stream.len, stream.bytes))
     }
 }
 
@@ -183,6 +186,7 @@ impl Stream {
         }
         let len = range.end - range.start;
         let is_sequential = self.is_sequential();
+        self.bytes = self.bytes.saturating_add(len);
         self.run.bytes += len;
         if range.start >= self.start {
             let hop = range.start - self.start;
@@ -229,7 +233,7 @@ impl Stream {
         let end = self.end();
         let passed = end.saturating_sub(self.run.start);
         if RUN_SHARE * self.run.bytes < passed {
-            (self.is_sure, self.stride) = (false, None);
+            (self.is_sure, self.stride, self.bytes) = (false, None, self.len);
         }
         self.run = Run {
             start: end,

@@ -100,6 +100,36 @@ fn random_reads_are_no_stream() {
     }
 }
 
+/// Samples of a small dataset are neighbours now and then.
+#[test]
+fn what_has_been_read_little_is_read_ahead_for_little() {
+    let mut ahead = slow();
+    let len = 16 * KIB;
+    read(&mut ahead, 1, 0..len);
+    let mut end = len;
+    for read_bytes in (2..)
+        .map(|reads| reads * len)
+        .take_while(|it| *it < 2 * MIB)
+    {
+        read(&mut ahead, 1, end..end + len);
+        end += len;
+        let named = all(&mut ahead);
+        let ahead_by = named.last().map_or(0, |piece| piece.end - end);
+        let window = WINDOW_BYTES_MIN + len;
+        let most = (8 * read_bytes).min(window);
+        assert!(ahead_by <= most, "{ahead_by} ahead of {read_bytes}");
+        // Less than a quarter of a window, or a MiB, is not worth a fetch.
+        assert!(
+            named.is_empty() || ahead_by == most,
+            "{ahead_by} ahead of {read_bytes}"
+        );
+    }
+    // Then nothing holds it back.
+    read(&mut ahead, 1, end..end + 2 * MIB);
+    let window = WINDOW_BYTES_MIN + 2 * MIB;
+    assert_eq!(joined(&all(&mut ahead)).end, end + 2 * MIB + window);
+}
+
 #[test]
 fn strided_reads_are_named_one_by_one() {
     let mut ahead = slow();
