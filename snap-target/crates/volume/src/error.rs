@@ -9,7 +9,7 @@ use std::sync::Arc;
 use thiserror::Error;
 use transforms::TransformError;
 
-use crate::format::{SourceId, TableKind};
+use crate::format::{BlobKind, SourceId, TableKind};
 use crate::identity::{Uuid, uuid_text};
 use crate::{Locator, Volume};
 
@@ -67,8 +67,8 @@ pub enum Item {
         /// Which one.
         frame: u64,
     },
-    /// The bytes of a blob.
-    Blob(u32),
+    /// The bytes of a blob, and what they are.
+    Blob(u32, BlobKind),
     /// The stored bytes of a stream.
     Stream(u32),
     /// All of a source.
@@ -103,7 +103,7 @@ impl fmt::Display for Item {
             } => write!(f, "{} table{}, entry {index}", table, Owner(table, owner)),
             Item::Granule { stream, granule } => write!(f, "stream {stream}, granule {granule}"),
             Item::Frame { stream, frame } => write!(f, "stream {stream}, frame {frame}"),
-            Item::Blob(index) => write!(f, "blob {index}"),
+            Item::Blob(index, kind) => write!(f, "blob {index} ({kind})"),
             Item::Stream(index) => write!(f, "stream {index}"),
             Item::Source => f.write_str("content"),
             Item::UnknownTable(kind) => write!(f, "table of unknown kind {kind}"),

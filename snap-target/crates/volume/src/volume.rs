@@ -335,7 +335,7 @@ impl Volume {
 
 pub(crate) fn blob_place(index: BlobIndex, blob: &Blob) -> Place {
     Place {
-        item: Item::Blob(index.0),
+        item: Item::Blob(index.0, blob.kind),
         source: SourceId::OWN,
         offset: blob.offset,
     }

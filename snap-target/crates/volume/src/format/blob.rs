@@ -1,5 +1,7 @@
 //! Blobs: bytes of any length, known by their SHA-256.
 
+use std::fmt;
+
 use transforms::TableKind;
 
 use super::BlobIndex;
@@ -79,6 +81,20 @@ impl BlobKind {
     #[must_use]
     pub fn is_text(self) -> bool {
         matches!(self, BlobKind::Locator | BlobKind::Name)
+    }
+}
+
+impl fmt::Display for BlobKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            BlobKind::Locator => "a source's locator",
+            BlobKind::Name => "a view's name",
+            BlobKind::Manifest => "a view's manifest",
+            BlobKind::RankTable => "a rank table",
+            BlobKind::Dictionary => "a dictionary",
+            BlobKind::Scales => "scales",
+            BlobKind::Other(code) => return write!(f, "of kind {code}"),
+        })
     }
 }
 

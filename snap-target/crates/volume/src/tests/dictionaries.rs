@@ -233,7 +233,11 @@ fn a_dictionary_is_checked_at_open_and_named() {
     let index = blob_of(&volume, 0, TableKind::Dictionary);
     store[volume.blobs()[index.0 as usize].offset as usize + 100] ^= 1;
     match opened(&store).unwrap_err() {
-        VolumeError::Checksum { place, .. } => assert_eq!(place.item, Item::Blob(index.0)),
+        VolumeError::Checksum { place, .. } => {
+            let item = Item::Blob(index.0, BlobKind::Dictionary);
+            assert_eq!(place.item, item);
+            assert_eq!(item.to_string(), format!("blob {} (a dictionary)", index.0));
+        }
         other => panic!("{other}"),
     }
 }

@@ -93,7 +93,7 @@ fn a_table_is_checked_at_open_and_named() {
         VolumeError::Checksum { place, .. } => {
             assert_eq!(
                 (place.item, place.offset),
-                (Item::Blob(index.0), blob.offset)
+                (Item::Blob(index.0, BlobKind::RankTable), blob.offset)
             );
         }
         other => panic!("{other}"),
@@ -130,7 +130,9 @@ fn a_table_is_checked_at_open_and_named() {
         entry[40] ^= 1
     });
     let error = opened(&store).unwrap_err();
-    assert!(matches!(error, VolumeError::Digest { place } if place.item == Item::Blob(index.0)));
+    assert!(
+        matches!(error, VolumeError::Digest { place } if place.item == Item::Blob(index.0, BlobKind::RankTable))
+    );
 }
 
 #[test]

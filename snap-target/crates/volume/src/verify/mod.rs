@@ -289,7 +289,7 @@ impl Walk<'_> {
         for (index, blob) in (0..).zip(self.volume.blobs()) {
             self.claim(
                 blob.offset..blob.offset + blob.bytes,
-                Item::Blob(index),
+                Item::Blob(index, blob.kind),
                 true,
             );
             let read = read_blob(self.volume, self.store, BlobIndex(index));
