@@ -79,13 +79,14 @@ pub struct MadeCollection {
     pub file_bytes: u64,
 }
 
-/// Whether the file at `path` begins as volumes do.
+/// Whether the file at `path` is a volume, whole or damaged.
 #[must_use]
 pub fn is_volume(path: &Path) -> bool {
     let Ok((store, bytes)) = Files::open(path) else {
         return false;
     };
-    blocking::open(&store, bytes).is_ok()
+    let opened = blocking::open(&store, bytes);
+    !matches!(opened, Err(VolumeError::NotAVolume { .. }))
 }
 
 impl Collection {

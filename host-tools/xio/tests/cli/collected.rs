@@ -149,6 +149,18 @@ fn what_is_no_volume_or_was_changed_is_refused() {
         "a is no volume; make one of it with xio pack, or with xio map, which copies nothing",
         &["format", "a", "-o", "x.xio"],
     );
+    // One that is damaged is a volume, and what is damaged is said.
+    let whole = folder.read("b.xio");
+    folder.write("damaged.xio", &whole[..whole.len() - 4096]);
+    let run = folder.xio(["format", "damaged.xio", "-o", "x.xio"]);
+    assert_eq!(run.status, 1, "{}", run.stderr);
+    assert!(
+        run.stderr.starts_with("error: damaged.xio: "),
+        "{}",
+        run.stderr
+    );
+    assert!(!run.stderr.contains("is no volume"), "{}", run.stderr);
+    std::fs::remove_file(folder.path("damaged.xio")).unwrap();
     folder.fails(
         2,
         "a is the name on the disk of volumes/a.xio and of volumes/a.xio: rename one of the volumes; one of bare elements is called as --name said when it was packed",
