@@ -6,7 +6,7 @@ use anyhow::anyhow;
 use dataset::choose::{self, Choices, Said, Wish};
 use dataset::{Catalogue, FileId, Names, Run, Scan, Stored};
 use formats::Format;
-use transforms::{Chain, ElementType, Packing};
+use transforms::{Chain, ElementType, Packing, TransformError};
 use volume::write::{FRAME_BYTES_DEFAULT, StreamSpec};
 
 use super::notes;
@@ -34,7 +34,7 @@ impl<'a> Storing<'a> {
     /// What the command line says; where it says nothing, chains are chosen.
     ///
     /// # Errors
-    /// A frame that no stream has.
+    /// A chain that no elements can have; a frame that no stream has.
     pub fn new(arguments: &'a cli::Storing) -> Result<Storing<'a>, Failure> {
         let wish = arguments.wish();
         let storing = Storing {
@@ -43,6 +43,12 @@ impl<'a> Storing<'a> {
             frame_bytes: wish.frame_bytes.unwrap_or(FRAME_BYTES_DEFAULT),
             wish,
         };
+        if let Some(text) = &arguments.store_as {
+            check(format_args!("--store-as {text}"), text)?;
+        }
+        for Rule { pattern, chain } in &arguments.rules {
+            check(format_args!("--store '{pattern}={chain}'"), chain)?;
+        }
         // The widest elements, so that it is a frame of any type.
         let chain = Chain::parse("lz4", ElementType::U64).map_err(Failure::usage)?;
         let widest = StreamSpec {
@@ -189,8 +195,29 @@ impl Storing<'_> {
 type ElementStep = (&'static str, &'static str);
 const ELEMENT_STEPS: [ElementStep; 2] = [("rank", "u32"), ("floatsplit", "bf16")];
 
+/// Refuses what is a chain of no elements at all: of what is said of bytes without a type, those steps that they do not take are left out.
+fn check(option: std::fmt::Arguments<'_>, text: &str) -> Result<(), Failure> {
+    if text == AUTO {
+        return Ok(());
+    }
+    let mut refused = Vec::new();
+    for element in ElementType::ALL {
+        match Chain::parse(text, element) {
+            Ok(_) => return Ok(()),
+            Err(error) => refused.push(error),
+        }
+    }
+    // What is wrong for every type says more than what each type is not.
+    let is_of_type = |error: &TransformError| matches!(error, TransformError::Input { .. });
+    let why = refused.iter().find(|error| !is_of_type(error));
+    match why.or(refused.first()) {
+        Some(why) => Err(Failure::usage(anyhow!("{option}: {why}"))),
+        None => Ok(()),
+    }
+}
+
 /// The chain for a run. Bytes that are no elements (headers, text) are not narrowed or widened: of a chain they get what is done to frames.
-fn chain_for(text: &str, element: ElementType) -> Result<Chain, transforms::TransformError> {
+fn chain_for(text: &str, element: ElementType) -> Result<Chain, TransformError> {
     if element != ElementType::U8 {
         return Chain::parse(text, element);
     }

@@ -87,6 +87,49 @@ fn an_input_that_ends_inside_an_element_is_refused() {
     assert_eq!(folder.names(), ["odd.bin"]);
 }
 
+/// Bytes without a type take no steps of elements: what no elements take is a mistake all the same, and is told before anything is read.
+#[test]
+fn a_chain_of_no_elements_is_refused_where_only_bytes_are_packed() {
+    let folder = Folder::new();
+    folder.write("in.txt", b"text");
+    let cases = [
+        ("foo", "no transform is named \"foo\""),
+        ("zstd-dict:44", "zstd-dict does not take \"44\""),
+        ("zstd-dict", "zstd-dict does not take \"zstd-dict\""),
+        ("zstd:3+foo", "no transform is named \"foo\""),
+        ("zstd:3+u16", "u16 cannot stand there"),
+        ("rank+rank", "rank cannot stand there"),
+    ];
+    for (chain, why) in cases {
+        let rule = format!("*.none={chain}");
+        let (stored_as, by_rule) = (["--store-as", chain], ["--store", rule.as_str()]);
+        let told = [
+            format!("--store-as {chain}: {why}"),
+            format!("--store '{rule}': {why}"),
+        ];
+        for (how, told) in [stored_as, by_rule].iter().zip(told) {
+            for command in [&["pack", "in.txt", "-o", "v.xio"][..], &["plan", "in.txt"]] {
+                let run = folder.xio([command, &how[..]].concat());
+                assert_eq!(run.status, 2, "{chain}: {}", run.stderr);
+                assert!(
+                    run.stderr.starts_with(&format!("error: {told}")),
+                    "{}",
+                    run.stderr
+                );
+            }
+        }
+    }
+    assert_eq!(folder.names(), ["in.txt"]);
+    // What some elements take is for those that do, and a note says which do not.
+    let rank = folder.xio(["pack", "in.txt", "--store-as", "rank+zstd:9", "-o", "v.xio"]);
+    assert_eq!(rank.status, 0, "{}", rank.stderr);
+    assert!(
+        rank.stderr.contains("stored without rank"),
+        "{}",
+        rank.stderr
+    );
+}
+
 #[test]
 fn files_that_are_not_what_they_should_be_are_named() {
     let folder = Folder::new();
