@@ -99,7 +99,7 @@ pub enum TransformError {
     },
 
     /// What is too little, or too unlike, to train a dictionary on.
-    #[error("no dictionary is trained: {why}; store it by {instead}")]
+    #[error("no dictionary is trained: {why}; {instead} needs none")]
     Untrained {
         /// The rule.
         why: String,

@@ -94,9 +94,12 @@ impl DictionaryTrainer {
     /// [`TransformError::Untrained`]: there is too little of it, and what to do.
     pub fn train(&self, data_bytes: u64) -> Result<Dictionary, TransformError> {
         if self.lengths.len() < Self::SAMPLES_MIN {
+            let frames = match self.lengths.len() {
+                1 => "1 frame".to_owned(),
+                many => format!("{many} frames"),
+            };
             return Err(self.untrained(format!(
-                "it has {} frames to be trained on; at least {} are needed",
-                self.lengths.len(),
+                "it has {frames} to be trained on, and at least {} are needed; shorter ones would be more",
                 Self::SAMPLES_MIN
             )));
         }
@@ -118,7 +121,7 @@ impl DictionaryTrainer {
     fn unlike(&self, why: &str) -> TransformError {
         let why = why.to_lowercase();
         self.untrained(format!(
-            "zstd finds too little that its frames have in common ({why})"
+            "zstd makes none of its frames, which have too little in common or only repeat themselves ({why})"
         ))
     }
 

@@ -463,20 +463,18 @@ fn to_json(
     finished: &Finished,
     choice: Option<serde_json::Value>,
 ) -> serde_json::Value {
-    let streams = plan
-        .inputs
-        .iter()
-        .zip(&finished.streams)
-        .map(|(path, stream)| {
-            json!({
-                "input": shown(path),
-                "source_bytes": stream.source_bytes,
-                "elements": stream.elements,
-                "stored_bytes": stream.stored_bytes,
-                "range": document::range(stream.proven),
-                "sha256": document::hex(&stream.sha256),
-            })
-        });
+    let inputs = (0..).zip(&plan.inputs).zip(&finished.streams);
+    let streams = inputs.map(|((input, path), stream)| {
+        json!({
+            "input": shown(path),
+            "source_bytes": stream.source_bytes,
+            "elements": stream.elements,
+            "stored_bytes": stream.stored_bytes,
+            "table_bytes": disk::table_bytes(plan.chain_of(input)),
+            "range": document::range(stream.proven),
+            "sha256": document::hex(&stream.sha256),
+        })
+    });
     json!({
         "volume": plan.output.display().to_string(),
         "volume_uuid": uuid_text(&finished.volume_uuid),

@@ -47,8 +47,18 @@ fn make_dictionaries(plan: &mut Plan) -> Result<(), Failure> {
             frame_bytes: plan.spec.frame_bytes,
         };
         let of_all = |error| Failure::data(error).about(shown_all(inputs));
-        let dictionary = dictionary::of_files(files, &stored)?.map_err(of_all)?;
-        chain.with_table(Arc::new(dictionary)).map_err(of_all)
+        match dictionary::of_files(files, &stored)? {
+            Ok(dictionary) => chain.with_table(Arc::new(dictionary)).map_err(of_all),
+            // As a stream of a folder.
+            Err(TransformError::Untrained { why, instead }) => {
+                let name = shown_all(inputs);
+                printout::stderr::note(format_args!(
+                    "{name}: stored by {instead}, without a dictionary: {why}"
+                ));
+                dictionary::without(chain).map_err(of_all)
+            }
+            Err(error) => Err(of_all(error)),
+        }
     };
     if plan.scaled.is_empty() {
         plan.spec.chain = trained(&plan.spec.chain, &plan.inputs, files)?;
@@ -58,6 +68,10 @@ fn make_dictionaries(plan: &mut Plan) -> Result<(), Failure> {
     let chains = inputs
         .map(|((chain, input), file)| trained(chain, std::slice::from_ref(input), vec![file]));
     plan.scaled = chains.collect::<Result<_, _>>()?;
+    let is_without = |chain: &Chain| !chain.takes(TableKind::Dictionary);
+    if plan.scaled.iter().all(is_without) {
+        plan.spec.chain = dictionary::without(&plan.spec.chain).map_err(Failure::data)?;
+    }
     Ok(())
 }
 

@@ -16,6 +16,7 @@ use dataset::{
     SourceFile, Storage, Surveyed, View, document,
 };
 use serde_json::json;
+use transforms::{Chain, Table};
 use volume::identity::uuid_text;
 use volume::write::{FileOutput, Options, StreamSpec};
 
@@ -324,20 +325,25 @@ impl Request<'_> {
         if self.storing.is_none() {
             return Ok(());
         }
-        let mut by_chain: BTreeMap<(String, &str), (u64, u64)> = BTreeMap::new();
+        let mut by_chain: BTreeMap<(String, &str), [u64; 3]> = BTreeMap::new();
         for (stream, written) in plan.storage.streams.iter().zip(&made.streams) {
             let chain = &stream.stored.chain;
             let sum = by_chain.entry((chain.to_string(), chain.source().name()));
-            let (source_bytes, stored_bytes) = sum.or_default();
+            let [source_bytes, stored_bytes, of_tables] = sum.or_default();
             *source_bytes += written.source_bytes;
             *stored_bytes += written.stored_bytes;
+            *of_tables += table_bytes(chain);
         }
-        for ((chain, element), (source_bytes, stored_bytes)) in by_chain {
+        for ((chain, element), [source_bytes, stored_bytes, of_tables]) in by_chain {
+            let beside = match of_tables {
+                0 => String::new(),
+                bytes => format!(" and {} of tables", grouped(bytes)),
+            };
             print_line(format_args!(
-                "  {} bytes of {element} as {chain}: {} bytes (ratio {})",
+                "  {} bytes of {element} as {chain}: {} bytes{beside} (ratio {})",
                 grouped(source_bytes),
                 grouped(stored_bytes),
-                ratio(source_bytes, stored_bytes)
+                ratio(source_bytes, stored_bytes + of_tables)
             ))?;
         }
         Ok(())
@@ -405,6 +411,7 @@ impl Request<'_> {
                 "stored_chain": plan.stored.chain.to_string(),
                 "source_bytes": stream.source_bytes,
                 "stored_bytes": stream.stored_bytes,
+                "table_bytes": table_bytes(&plan.stored.chain),
                 "sha256": document::hex(&stream.sha256),
             })
         });
@@ -426,6 +433,11 @@ impl Request<'_> {
             "groups": groups.collect::<Vec<_>>(),
         })
     }
+}
+
+/// What a chain needs beside what it stores: ranks, scales, a dictionary.
+pub fn table_bytes(chain: &Chain) -> u64 {
+    chain.tables().map(Table::stored_bytes).sum()
 }
 
 /// What a precision other than the source's does not present, or not well.

@@ -187,9 +187,9 @@ fn elements_come_back_and_inputs_share_what_they_can() {
     }
 }
 
-/// Of what is too short nobody trains a dictionary: where it is all there is, that is said; beside other files it is stored without.
+/// Of what is too short nobody trains a dictionary: it is stored without one, and a note says so.
 #[test]
-fn what_is_too_short_for_a_dictionary_is_an_error_or_a_note() {
+fn what_is_too_short_for_a_dictionary_is_stored_without() {
     let folder = Folder::new();
     let ids = fs::read(fixture("r50k-u32.bin")).unwrap();
     folder.write("few.bin", &ids[..20_000]);
@@ -200,17 +200,45 @@ fn what_is_too_short_for_a_dictionary_is_an_error_or_a_note() {
         ]
         .concat(),
     );
-    assert_eq!(few.status, 1);
-    let why = "error: few.bin: no dictionary is trained: it has 5 frames to be trained on; at least 8 are needed; store it by rank+zstd:9\n";
-    assert_eq!(few.stderr, why);
+    let why = "note: few.bin: stored by rank+zstd:9, without a dictionary: it has 5 frames to be trained on, and at least 8 are needed; shorter ones would be more\n";
+    assert_eq!((few.status, few.stderr.as_str()), (0, why));
+    assert_eq!(streams(&folder), [("rank+zstd:9".to_owned(), None)]);
+    folder.done(["unpack", "v.xio", "-o", "out"]);
+    assert!(folder.read("out") == ids[..20_000]);
+
     folder.write("none.bin", b"");
-    let none = folder.xio(pack_elements("none.bin", "u32", "zstd-dict:9"));
-    assert!(
-        none.stderr.ends_with("; store it by zstd:9\n"),
-        "{}",
-        none.stderr
+    let none = folder.xio(
+        [
+            &pack_elements("none.bin", "u32", "zstd-dict:9")[..],
+            &["--force"],
+        ]
+        .concat(),
     );
-    assert_eq!(folder.names(), ["few.bin", "none.bin"]);
+    let why = "note: none.bin: stored by zstd:9, without a dictionary: it has 0 frames to be trained on, and at least 8 are needed; shorter ones would be more\n";
+    assert_eq!((none.status, none.stderr.as_str()), (0, why));
+
+    // Scales are of each input, and so dictionaries are: one has none.
+    let floats = (0..200_000u32).flat_map(|n| ((n % 1009 * (n % 31)) as f32).to_le_bytes());
+    let floats: Vec<u8> = floats.collect();
+    folder.write("long.f32", &floats);
+    folder.write("short.f32", &floats[..4000]);
+    let inputs = [
+        "pack",
+        "long.f32",
+        "short.f32",
+        "--dtype",
+        "f32",
+        "--store-as",
+        "int8:100+zstd-dict:9",
+    ];
+    let both = folder.xio([&inputs[..], &["--force", "-o", "v.xio"]].concat());
+    let why = "note: short.f32: stored by int8:100+zstd:9, without a dictionary: it has 1 frame to be trained on, and at least 8 are needed; shorter ones would be more\n";
+    assert_eq!(both.status, 0, "{}", both.stderr);
+    assert!(both.stderr.starts_with(why), "{}", both.stderr);
+    let chains: Vec<_> = streams(&folder).into_iter().map(|it| it.0).collect();
+    assert_eq!(chains, ["int8:100+zstd-dict:9", "int8:100+zstd:9"]);
+    folder.done(["verify", "v.xio"]);
+    fs::remove_file(folder.path("v.xio")).unwrap();
 
     let error = "standard input: zstd-dict:3 reads its input twice, first to train a dictionary; write it to a file, and pack that";
     let named = [
@@ -231,7 +259,7 @@ fn what_is_too_short_for_a_dictionary_is_an_error_or_a_note() {
     folder.write("d/ids.npy", &array);
     let how = ["d", "--store-as", "rank+zstd-dict:9", "--frame", "4KiB"];
     let packed = folder.xio([&["pack"], &how[..], &["-o", "v.xio"]].concat());
-    let note = "the u8 of d/ids.npy: stored by zstd:9, without a dictionary: it has 1 frames to be trained on; at least 8 are needed";
+    let note = "the u8 of d/ids.npy: stored by zstd:9, without a dictionary: it has 1 frame to be trained on, and at least 8 are needed; shorter ones would be more";
     assert_eq!(
         (packed.status, packed.stderr),
         (0, format!("note: {note}\n"))
