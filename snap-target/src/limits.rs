@@ -10,6 +10,10 @@ pub const SUBSYSTEMS_MAX: usize = 256;
 pub const LISTENERS_MAX: usize = 64;
 /// Functions of virtual machines, of the configuration and of the admin plane.
 pub const FUNCTIONS_MAX: usize = 64;
+/// Bytes of guests' memory that all functions together may have mapped, of the 128 TiB of a process's address space; and in how many mappings, of the 65,530 that Linux
+/// allows by default.
+const GUEST_BYTES_MAX: u64 = 96 << 40;
+const GUEST_MAPPINGS_MAX: u64 = 32 << 10;
 /// How long the deletion of a virtio disk waits for requests of its guest; longer ones end without anybody who waits.
 pub const DISK_END_MAX: Duration = Duration::from_secs(1);
 /// Bytes of the path of a Unix socket: of `sockaddr_un`, without the zero behind it.
@@ -115,6 +119,9 @@ pub const REFUSALS_KNOWN_MAX: usize = 128;
 /// How often draining looks whether commands are still in flight.
 pub const DRAIN_LOOK: Duration = Duration::from_millis(10);
 
+const _: () = assert!(FUNCTIONS_MAX as u64 * guest_memory::CLIENT_BYTES_MAX <= GUEST_BYTES_MAX);
+const _: () =
+    assert!(FUNCTIONS_MAX as u64 * frontend_vfio_user::CLIENT_MAPPINGS_MAX <= GUEST_MAPPINGS_MAX);
 const _: () = assert!(
     FLUSH_TIME_MAX.as_secs() + LIFE_PATIENCE.as_secs() < DRAIN_MARGIN.as_secs(),
     "a state folder that hangs does not hold the end up"

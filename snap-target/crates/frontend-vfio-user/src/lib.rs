@@ -33,4 +33,5 @@ mod seat;
 mod socket;
 mod walk;
 
+pub use limits::CLIENT_MAPPINGS_MAX;
 pub use port::{Doorbells, VfioUserPort, bind};

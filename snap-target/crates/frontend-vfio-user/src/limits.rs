@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+/// Mappings of a client's memory at a time.
+pub const CLIENT_MAPPINGS_MAX: u64 = vfio_user::limits::DMA_MAPS_MAX as u64;
 /// I/O queue pairs that a function has doorbells and interrupt vectors for.
 pub(crate) const IO_QUEUES_MAX: u16 = 64;
 /// MSI-X vectors: one for each completion queue, the admin queue's among them.

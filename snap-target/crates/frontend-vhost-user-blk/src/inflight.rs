@@ -16,7 +16,7 @@ use virtio_ring::inflight::{has_in_flight, record_bytes};
 use crate::disk::DiskIdentity;
 use crate::error::SessionError;
 use crate::guest::RingArea;
-use crate::limits::QUEUES_MAX;
+use crate::limits::{INFLIGHT_BYTES_MAX, QUEUES_MAX};
 
 /// Bytes of what stands behind the records: "XIOBLK 1", UUID, bytes of a block, whether it is read-only, whether its cache writes back.
 const TOLD_BYTES: usize = 64;
@@ -86,6 +86,9 @@ impl Records {
     }
 
     fn over(file: &OwnedFd, about: Inflight, format: Format) -> Result<Self, SessionError> {
+        if about.bytes > INFLIGHT_BYTES_MAX {
+            return Err(SessionError::Inflight("it is longer than any queues need"));
+        }
         let memory = Shared::map(file, about.file_offset, about.bytes, Access::BOTH, ())?;
         let memory = Arc::new(memory);
         let behind = usize::try_from(bytes_of(about, format)?).ok();

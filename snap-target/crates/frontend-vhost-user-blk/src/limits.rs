@@ -55,6 +55,8 @@ pub(crate) const CUT_REST: Duration = Duration::from_secs(1);
 pub(crate) const CANCEL_BOUND_MS_MAX: u32 = 2000;
 /// What a killed process has under way at a remote store may land so long after it.
 pub(crate) const LINGERS_MS_MAX: u32 = 25_000;
+/// Records of what is in flight, as a monitor hands them in: those of another back-end may be longer than ours.
+pub(crate) const INFLIGHT_BYTES_MAX: u64 = 64 << 20;
 /// Regions of a guest's memory: GET_MAX_MEM_SLOTS.
 pub(crate) const MEMORY_REGIONS_MAX: usize = 64;
 /// Orders that wait for one reactor.

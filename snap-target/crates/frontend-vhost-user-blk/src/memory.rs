@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use guest_memory::{Access, Shared, Window, Windows};
+use guest_memory::{Access, Quota, Shared, Window, Windows};
 use vhost_user::MemoryRegion;
 
 use crate::error::SessionError;
@@ -117,8 +117,10 @@ impl GuestMap {
         if user_address.checked_add(bytes).is_none() || address.checked_add(bytes).is_none() {
             return Err(SessionError::Region { address, bytes });
         }
+        let charge = self.gone.quota.charge(bytes)?;
         let (name, farewell) = self.gone.next();
-        let memory = Shared::map(file, file_offset, bytes, Access::BOTH, farewell)?;
+        let keeper = (charge, farewell);
+        let memory = Shared::map(file, file_offset, bytes, Access::BOTH, keeper)?;
         if !memory.keeps_length() {
             self.gone.warn_of_length();
         }
@@ -155,8 +157,9 @@ impl Going {
 }
 
 /// Which mappings there are of a connection's.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Gone {
+    quota: Quota,
     state: Mutex<State>,
     changed: Condvar,
     has_warned: AtomicBool,
@@ -166,6 +169,18 @@ struct Gone {
 struct State {
     next: u64,
     mapped: Vec<u64>,
+}
+
+impl Default for Gone {
+    fn default() -> Self {
+        Self {
+            // A table is mapped before the one that it replaces is unmapped.
+            quota: Quota::new(2 * MEMORY_REGIONS_MAX as u64),
+            state: Mutex::default(),
+            changed: Condvar::default(),
+            has_warned: AtomicBool::default(),
+        }
+    }
 }
 
 impl Gone {

@@ -24,6 +24,7 @@ mod area;
     reason = "copies between guest memory and buffers; each block says why"
 )]
 mod copy;
+mod quota;
 #[allow(unsafe_code, reason = "maps descriptors; each block says why")]
 mod shared;
 #[allow(
@@ -35,6 +36,7 @@ mod windows;
 
 pub use area::Area;
 pub use copy::{from_guest, to_guest};
+pub use quota::{CLIENT_BYTES_MAX, Charge, Quota};
 pub use shared::{MapError, Shared};
 pub use view::Leases;
 pub use windows::{Access, Fault, PAGE_BYTES, Refused, Run, Way, Window, Windows};

@@ -9,6 +9,7 @@ use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::libc;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use nix::sys::stat::{SFlag, fstat};
+use nix::sys::statfs::{HUGETLBFS_MAGIC, TMPFS_MAGIC, fstatfs};
 use reactor::buf::Region;
 
 use crate::windows::Access;
@@ -23,6 +24,19 @@ pub enum MapError {
         file_bytes: u64,
         /// Where the window ends in it.
         end: u64,
+    },
+    /// It is no memory: of a file system or a device that may take its time, or for ever, for a page; and whoever touches that page waits.
+    #[error("it is no memory: a memfd, or a file of tmpfs or hugetlbfs, can be mapped")]
+    NotMemory,
+    /// As much is mapped as one client may have.
+    #[error("{bytes} more bytes: a client may have {bytes_max} bytes in {mappings_max} mappings")]
+    TooMuch {
+        /// Bytes.
+        bytes: u64,
+        /// How many it may have.
+        bytes_max: u64,
+        /// In how many mappings.
+        mappings_max: u64,
     },
     /// The offset is not a page's beginning, or the end cannot be counted.
     #[error("offset {offset:#x} with {bytes} bytes is no part of a file that can be mapped")]
@@ -78,18 +92,20 @@ impl Shared {
             .ok()
             .and_then(std::num::NonZeroUsize::new)
             .ok_or(place)?;
+        if !is_memory(fd.as_fd())? {
+            return Err(MapError::NotMemory);
+        }
         // Before its length is looked at.
         let keeps_length = seal(fd.as_fd());
-        let of_file = fstat(fd.as_fd())?;
-        let file_bytes = u64::try_from(of_file.st_size).unwrap_or(0);
-        let is_file = SFlag::from_bits_truncate(of_file.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG;
-        if is_file && file_bytes < end {
+        let file_bytes = u64::try_from(fstat(fd.as_fd())?.st_size).unwrap_or(0);
+        if file_bytes < end {
             return Err(MapError::Short { file_bytes, end });
         }
         let mut protection = ProtFlags::PROT_NONE;
         protection.set(ProtFlags::PROT_READ, access.read);
         protection.set(ProtFlags::PROT_WRITE, access.write);
-        let flags = MapFlags::MAP_SHARED | MapFlags::MAP_NORESERVE;
+        // Not MAP_NORESERVE: huge pages that are not there are refused here, and do not end this process (SIGBUS) when they are touched.
+        let flags = MapFlags::MAP_SHARED;
         // SAFETY: a fresh mapping at an address of the kernel's choice touches no existing memory.
         let base = unsafe { mmap(None, len, protection, flags, fd, start)? };
         Ok(Self {
@@ -126,6 +142,13 @@ impl Shared {
         // SAFETY: the offset is inside of the mapping.
         Some(unsafe { self.region.base().add(offset) })
     }
+}
+
+/// Whether pages of a file come at once, whatever whoever shared it does.
+fn is_memory(file: BorrowedFd<'_>) -> Result<bool, Errno> {
+    let is_file = SFlag::from_bits_truncate(fstat(file)?.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG;
+    let system = fstatfs(file)?.filesystem_type();
+    Ok(is_file && (system == TMPFS_MAGIC || system == HUGETLBFS_MAGIC))
 }
 
 /// Has the kernel keep a file as long as it is, where that can be had: a memfd whose maker allowed seals. Whether it does.
@@ -171,15 +194,22 @@ mod tests {
 
     #[test]
     fn of_others_it_is_known_that_they_need_not() {
-        // Without MFD_ALLOW_SEALING no seal can be set; a device takes none either.
-        let zero = std::fs::File::options()
-            .read(true)
-            .write(true)
-            .open("/dev/zero")
-            .unwrap();
-        for file in [file(MFdFlags::empty()), zero.into()] {
-            let shared = Shared::map(&file, 0, 4096, Access::BOTH, ()).unwrap();
-            assert!(!shared.keeps_length());
+        // Without MFD_ALLOW_SEALING no seal can be set.
+        let shared = Shared::map(file(MFdFlags::empty()), 0, 4096, Access::BOTH, ()).unwrap();
+        assert!(!shared.keeps_length());
+    }
+
+    /// A page of a file may be a network's, or a program's, who need not answer; a device's may be anything.
+    #[test]
+    fn what_is_no_memory_is_refused() {
+        let open = |path: &str| std::fs::File::options().read(true).write(true).open(path);
+        let device = open("/dev/zero").unwrap();
+        let on_disk = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        on_disk.set_len(8192).unwrap();
+        let (pipe, _) = nix::unistd::pipe().unwrap();
+        for file in [device.into(), OwnedFd::from(on_disk), pipe] {
+            let refused = Shared::map(&file, 0, 4096, Access::BOTH, ()).unwrap_err();
+            assert_eq!(refused, MapError::NotMemory);
         }
     }
 }

@@ -10,8 +10,9 @@ pub const MESSAGE_BYTES_MAX: usize = HEADER_BYTES + 64 + DATA_BYTES_MAX as usize
 pub const MESSAGE_FDS_MAX: usize = 16;
 /// JSON of a VERSION message.
 pub const VERSION_DATA_BYTES_MAX: usize = 4096;
-/// Windows of the client's memory at a time (`max_dma_maps`). Each may be a mapping of this process, of which Linux allows 65,530 by default.
-pub const DMA_MAPS_MAX: u32 = 4096;
+/// Windows of the client's memory at a time (`max_dma_maps`). Each may be a mapping of this process, of which Linux allows 65,530 by default, for all
+/// clients and everything else: 64 clients may have half of them.
+pub const DMA_MAPS_MAX: u32 = 512;
 /// Replies that the client has not taken: with more no message is read.
 pub const OUTGOING_BYTES_MAX: usize = 2 * MESSAGE_BYTES_MAX;
 /// DMA_READ and DMA_WRITE that the client has not answered.

@@ -109,7 +109,7 @@ mod tests {
         let (zero, text) = reply.split_last().unwrap();
         let parsed: Value = serde_json::from_slice(text).unwrap();
         let told = serde_json::json!({"capabilities": {
-            "max_msg_fds": 16, "max_data_xfer_size": 1_048_576, "max_dma_maps": 4096, "pgsizes": 4096
+            "max_msg_fds": 16, "max_data_xfer_size": 1_048_576, "max_dma_maps": 512, "pgsizes": 4096
         }});
         assert_eq!((*zero, parsed), (0, told));
     }

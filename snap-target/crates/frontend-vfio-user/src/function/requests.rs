@@ -109,8 +109,11 @@ impl FunctionLink {
     ) -> Result<(), Errno> {
         let memory = match file {
             Some((fd, offset)) => {
-                let keeper = RingsWhenUnmapped(self.common.bell.clone());
-                let shared = Shared::map(fd, offset, size, access, keeper);
+                let charge = self.seat.quota.charge(size);
+                let shared = charge.and_then(|charge| {
+                    let keeper = (charge, RingsWhenUnmapped(self.common.bell.clone()));
+                    Shared::map(fd, offset, size, access, keeper)
+                });
                 Some(Arc::new(
                     shared.map_err(|error| unmappable(address, error))?,
                 ))
@@ -327,5 +330,8 @@ fn refused(why: Refused) -> Errno {
 
 fn unmappable(address: u64, error: MapError) -> Errno {
     tracing::warn!(address = format!("{address:#x}"), %error, "a window of guest memory cannot be mapped");
-    Errno::EINVAL
+    match error {
+        MapError::TooMuch { .. } => Errno::ENOSPC,
+        _ => Errno::EINVAL,
+    }
 }

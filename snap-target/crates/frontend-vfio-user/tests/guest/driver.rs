@@ -1,7 +1,7 @@
 //! A guest: its memory in a file that it shares, and the least of an NVMe driver.
 
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -188,6 +188,12 @@ impl Guest {
         let body = map_body(address, size, offset, flags);
         let fd = self.memory.as_fd();
         self.client.call(2, &body, &[fd]).map(drop)
+    }
+
+    /// A window of another file than the guest's own.
+    pub fn map_file(&mut self, file: BorrowedFd<'_>, address: u64, size: u64) -> Result<(), u32> {
+        let body = map_body(address, size, 0, 3);
+        self.client.call(2, &body, &[file]).map(drop)
     }
 
     /// A window without a descriptor, whose bytes the client gives and takes.

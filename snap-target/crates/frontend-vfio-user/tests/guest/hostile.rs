@@ -1,6 +1,11 @@
 //! Guests that mean harm: what they name that is not theirs, or not there. Nothing of it ends the function, and nobody else's memory is touched.
 
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+
+use guest_memory::CLIENT_BYTES_MAX;
 use nvme_spec::{SglDescriptor, Sqe, Status, U32, U64};
+use rustix::fs::{MemfdFlags, memfd_create};
 use zerocopy::FromBytes;
 
 use crate::driver::{
@@ -8,9 +13,12 @@ use crate::driver::{
     transfer, words,
 };
 use frontend_nvme::conformance::memory;
+use frontend_vfio_user::CLIENT_MAPPINGS_MAX;
 
 /// Where a BIOS puts BAR0.
 const BAR: u64 = 0xFEBF_0000;
+/// Where no window is.
+const APART: u64 = 1 << 40;
 
 /// CVE-2021-3929: the controller's own BAR is no memory. Nothing is written to a register, and nothing read of one.
 #[test]
@@ -53,6 +61,53 @@ fn prps_at_the_controllers_own_bar() {
     assert_eq!(guest.csts(), 1);
     // Not even a message about it.
     assert!(guest.client.is_silent());
+    guest.still_works();
+}
+
+/// What a page of would have to be waited for: by a file system, another program, for ever.
+#[test]
+fn memory_that_is_none_is_not_mapped() {
+    let machine = Machine::start(memory(), 2);
+    let mut guest = machine.running();
+    let on_disk = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    on_disk.set_len(1 << 20).unwrap();
+    let device = File::options().read(true).write(true).open("/dev/zero");
+    let (pipe, _other_end) = std::io::pipe().unwrap();
+    for file in [on_disk.into(), device.unwrap().into(), OwnedFd::from(pipe)] {
+        let refused = guest.map_file(file.as_fd(), APART, 1 << 20);
+        assert_eq!(refused, Err(22), "{file:?}");
+    }
+    guest.still_works();
+}
+
+/// A file without bytes in it is as long as somebody says: no client takes the address space that others need, nor the mappings.
+#[test]
+fn a_client_maps_so_much_and_no_more() {
+    let machine = Machine::start(memory(), 2);
+    let mut guest = machine.running();
+    let sparse: OwnedFd = memfd_create("sparse", MemfdFlags::ALLOW_SEALING).unwrap();
+    rustix::fs::ftruncate(&sparse, 1 << 46).unwrap();
+    let left = CLIENT_BYTES_MAX - MEMORY_BYTES;
+    for size in [1 << 46, left + 0x1000] {
+        assert_eq!(guest.map_file(sparse.as_fd(), APART, size), Err(28));
+    }
+    guest.map_file(sparse.as_fd(), APART, left).unwrap();
+    let beyond = APART + left;
+    assert_eq!(guest.map_file(sparse.as_fd(), beyond, 0x1000), Err(28));
+    guest.still_works();
+    let unmap = Guest::unmap_body(APART, left);
+    guest.client.call(3, &unmap, &[]).unwrap();
+    // One window is the guest's memory.
+    let windows = CLIENT_MAPPINGS_MAX - 1;
+    for at in 0..windows {
+        let window = APART + at * 0x2000;
+        guest.map_file(sparse.as_fd(), window, 0x1000).unwrap();
+    }
+    assert_eq!(guest.map_file(sparse.as_fd(), beyond, 0x1000), Err(28));
+    guest.still_works();
+    let unmap = Guest::unmap_body(APART, 0x1000);
+    guest.client.call(3, &unmap, &[]).unwrap();
+    guest.map_file(sparse.as_fd(), beyond, 0x1000).unwrap();
     guest.still_works();
 }
 

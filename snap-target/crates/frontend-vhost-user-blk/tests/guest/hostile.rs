@@ -1,9 +1,11 @@
 //! Monitors that break the protocol: their connection ends, and the device is there for the next.
 
+use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use guest_memory::CLIENT_BYTES_MAX;
 use store::BlockingStore;
 
 use super::monitor::{
@@ -187,6 +189,28 @@ fn messages_with_files_that_do_not_belong() {
         32,
         records(1 << 20, 0, u16::MAX, SIZE),
     );
+    one(
+        "records that are longer than any",
+        32,
+        records((64 << 20) + 4096, 0, 1, SIZE),
+    );
+    let on_disk = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    on_disk.set_len(MEMORY_BYTES).unwrap();
+    let device = File::options().read(true).write(true).open("/dev/zero");
+    for file in [on_disk, device.unwrap()] {
+        // Whoever touches a page of it waits for a file system, or a program.
+        ends(&served, "memory that is none", |monitor, _| {
+            let table = table(0, MEMORY_BYTES, USER, 0);
+            monitor.send(5, 1, &table, &[file.as_fd()]);
+        });
+    }
+    let sparse = memory_file(1 << 46);
+    ends(&served, "more than one guest may have", |monitor, _| {
+        let region = |at: u64, bytes| longs(&[0, at, bytes, USER + at, 0]);
+        let most = region(1 << 41, CLIENT_BYTES_MAX - MEMORY_BYTES);
+        monitor.order(37, &most, &[sparse.as_fd()]);
+        monitor.send(37, 1, &region(1 << 42, 4096), &[sparse.as_fd()]);
+    });
     ends(&served, "two files for one region", |monitor, guest| {
         monitor.send(
             5,
