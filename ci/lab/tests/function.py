@@ -256,6 +256,35 @@ def xfs_verified(guest: Guest, disk: str) -> None:
     guest.run(script, 240).checked()
 
 
+def forbid_msi(guest: Guest) -> None:
+    """Before the driver is there: all that is left to it is the line."""
+    guest.run("for it in /sys/bus/pci/devices/*; do case $(cat $it/class) in 0x010802) echo 0 > $it/msi_bus;; esac; done").checked()
+
+
+def test_line(report: Report, guest: Guest, target: FunctionTarget) -> None:
+    disks = devices(guest)
+    with report.test("without MSI-X the controller interrupts by the line"):
+        lines = guest.run("grep -E 'nvme0q[0-9]+' /proc/interrupts").checked().splitlines()
+        expect_that("\n".join(lines), bool(lines) and not any("MSI" in line for line in lines))
+    with report.test("every byte is read, and random sizes are written and verified, 16 deep"):
+        printed = guest.run(f"dd if={disks[1]} bs=132k iflag=direct status=none | sha256sum", 180).checked()
+        expect("sha256", printed.split()[0], hashlib.sha256(target.contents[1]).hexdigest())
+        guest.run(
+            f"fio --name=v --filename={disks[2]} --size=16M --rw=randwrite --bsrange=4k-256k --blockalign=4k --direct=1 "
+            "--ioengine=libaio --iodepth=16 --verify=crc32c --verify_fatal=1 --do_verify=1 --randseed=7 --minimal",
+            300,
+        ).checked()
+        guest.run("nvme reset /dev/nvme0").checked()
+        guest.run(f"dd if={disks[1]} of=/dev/null bs=4k count=500 iflag=direct status=none", 120).checked()
+    with report.test("the line goes down again, and the kernel does not give it up"):
+        counts = guest.run("grep -E 'nvme0q[0-9]+' /proc/interrupts").checked().split(":")[1].split()
+        told, done = sum(int(it) for it in counts if it.isdigit()), requests(guest)
+        print(f"  {told} interrupts for {done} requests")
+        # The controller's own commands are among them.
+        expect_that(f"{told} for {done} requests", told < 2 * done)
+        expect("complaints", guest.run("dmesg | grep -iE 'nobody cared|Disabling IRQ|nvme.*timeout'").output.splitlines(), [])
+
+
 def test_reset(report: Report, guest: Guest, target: FunctionTarget) -> None:
     disks = devices(guest)
     with report.test("nvme reset: the disks are there again"):

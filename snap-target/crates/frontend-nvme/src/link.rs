@@ -315,7 +315,7 @@ pub trait Function {
     /// The host's doorbells are to be looked for in its memory from now on, whether they are rung or not.
     ///
     /// # Errors
-    /// The command's status.
+    /// The command's status; Invalid Command Opcode where the function cannot do without being rung at present.
     fn share_doorbells(&mut self, buffers: DoorbellBuffers) -> Result<(), Status>;
 
     /// The link of a queue is gone, with its last request.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use nvme_spec::{Status, U32};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-use crate::driver::{DATA, Guest, Machine, command, status, transfer, words};
+use crate::driver::{BASE, DATA, Guest, Machine, command, status, transfer, words};
 use frontend_nvme::conformance::memory;
 
 /// Whether a descriptor is signalled within some time.
@@ -142,6 +142,27 @@ fn the_line_masks_itself() {
     assert!(!is_signalled(&line, Duration::ZERO));
     guest.write_register(0x10, 0b10);
     assert!(is_signalled(&line, LONG));
+}
+
+/// The line goes down at the client's next access to BAR0, so that there has to be one: Doorbell Buffer Config would spare it.
+#[test]
+fn a_client_with_the_line_rings_its_doorbells() {
+    let machine = Machine::start(memory(), 1);
+    let mut guest = machine.guest();
+    let line = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    let set_line = words(&[20, 4 | 32, 0, 0, 1]);
+    let no_line = words(&[20, 1 | 32, 0, 0, 0]);
+    guest.client.call(8, &set_line, &[line.as_fd()]).unwrap();
+    guest.enable();
+    guest.create_pair(1);
+    let (shadow, events) = (BASE + 0x4_0000, BASE + 0x4_1000);
+    let refused = guest.share_doorbells(shadow, events);
+    assert_eq!(refused, Err(Status::INVALID_OPCODE));
+    guest.still_works();
+    // As QEMU does when its guest takes MSI-X.
+    guest.client.call(8, &no_line, &[]).unwrap();
+    guest.share_doorbells(shadow, events).unwrap();
+    guest.still_works();
 }
 
 #[test]
