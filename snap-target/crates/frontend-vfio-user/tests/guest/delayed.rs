@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use nvme_spec::Status;
+use nvme_spec::{Status, U32};
 
-use crate::driver::{DATA, Guest, Machine, pattern, status, transfer};
+use crate::driver::{BASE, DATA, Guest, MEMORY_BYTES, Machine, command, pattern, status, transfer};
 use frontend_nvme::conformance::{Gate, memory};
 
 /// How long the store takes.
@@ -94,4 +94,55 @@ fn nothing_comes_into_memory_after_a_queue_was_deleted() {
     assert_eq!(status(&read), Status::SUCCESS);
     assert_eq!(guest.get(DATA, 4 * 4096), [OWN; 4 * 4096]);
     assert_eq!(guest.get(places.cq, 0x1000), [OWN; 0x1000]);
+}
+
+/// The deletion of a queue, and a reset of the device, whose client is told after four seconds that it has not happened yet: neither ends before the store's write does.
+#[test]
+fn what_ends_a_queue_waits_for_a_store_that_takes_twenty_seconds() {
+    let (gate, store) = Gate::over(memory(), 1);
+    let machine = Machine::start(store, 2);
+    let mut guest = machine.running();
+    guest.put(DATA, &pattern(5, 4096));
+    guest.submit(1, transfer(1, 0, 1, DATA, 0));
+    gate.wait_held(1);
+    let begun = Instant::now();
+    let mut delete = command(0x00, 0);
+    delete.cdw10 = U32::new(1);
+    guest.submit(0, delete);
+    let slowest = slowest_answer(&mut guest, begun, 1);
+    assert!(slowest < AT_ONCE, "{slowest:?}");
+    assert!(guest.peek(0).is_none(), "the store still has a write");
+    assert_eq!(guest.client.call(13, &[], &[]), Err(110));
+    assert_eq!(guest.csts(), 1, "the store still has a write");
+    gate.open();
+    guest.wait_ready(false);
+    assert_eq!(guest.client.call(13, &[], &[]), Ok(vec![]));
+    guest.enable();
+    guest.create_pair(1);
+    let read = guest.run(1, transfer(2, 0, 1, DATA + 0x1000, 0));
+    assert_eq!(status(&read), Status::SUCCESS);
+    assert!(guest.get(DATA + 0x1000, 4096) == pattern(5, 4096));
+}
+
+/// Memory of a window that went while the store had a read for it is the guest's from the answer on, also twenty seconds later.
+#[test]
+fn a_window_that_went_stays_as_it_is_whenever_the_store_answers() {
+    let (gate, store) = Gate::over_reads(memory(), 1);
+    let machine = Machine::start(store, 2);
+    let mut guest = machine.running();
+    let apart = BASE + MEMORY_BYTES;
+    guest.map(apart, 0x1000, DATA - BASE, 3).unwrap();
+    guest.submit(1, transfer(2, 0, 1, apart, 0));
+    gate.wait_held(1);
+    let begun = Instant::now();
+    let unmap = Guest::unmap_body(apart, 0x1000);
+    guest.client.call(3, &unmap, &[]).unwrap();
+    guest.put(DATA, &[OWN; 4096]);
+    let slowest = slowest_answer(&mut guest, begun, 1);
+    assert!(slowest < AT_ONCE, "{slowest:?}");
+    gate.open();
+    let read = guest.complete(1);
+    assert_eq!(status(&read), Status::DATA_TRANSFER_ERROR);
+    assert_eq!(guest.get(DATA, 4096), [OWN; 4096]);
+    guest.still_works();
 }

@@ -136,6 +136,28 @@ fn a_reset_of_the_device_is_answered_when_it_is_done() {
     assert_eq!(guest.client.call(13, &[], &[]), Ok(vec![]));
 }
 
+/// QEMU waits five seconds for a DEVICE_RESET. One that takes longer has not happened when it is told so, and happens.
+#[test]
+fn a_reset_of_the_device_that_takes_too_long_is_an_error() {
+    let (gate, store) = Gate::over(memory(), 1);
+    let machine = Machine::start(store, 1);
+    let mut guest = machine.running();
+    // INTMS: a reset forgets it.
+    guest.write_register(0x0C, 0b10);
+    guest.submit(1, transfer(1, 0, 1, DATA, 0));
+    gate.wait_held(1);
+    assert_eq!(guest.client.call(13, &[], &[]), Err(110));
+    assert_eq!(guest.csts() & 1, 1, "the store still has a write");
+    gate.open();
+    guest.wait_ready(false);
+    assert_eq!(guest.client.call(13, &[], &[]), Ok(vec![]));
+    assert_eq!(guest.read_register(0x0C, 4), 0);
+    assert_eq!(guest.read_register(0x24, 4), 0, "AQA");
+    guest.enable();
+    guest.create_pair(1);
+    guest.still_works();
+}
+
 /// A window that goes while a command has it: the answer does not wait for the store, and the memory is not touched any more.
 #[test]
 fn a_window_goes_while_the_store_works() {
