@@ -9,6 +9,7 @@
 )]
 
 mod apart;
+mod changing;
 mod client;
 mod compliance;
 #[expect(
