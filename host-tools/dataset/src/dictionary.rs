@@ -1,5 +1,7 @@
 //! Dictionaries of chains with `zstd-dict`: trained on frames from all over what is stored by them, as they are cut and encoded there.
 
+use std::sync::Arc;
+
 use transforms::{Chain, Dictionary, DictionaryTrainer, Step, TransformError, codecs};
 use volume::write::{StreamSpec, WriteError};
 
@@ -71,6 +73,21 @@ pub(crate) fn of_pieces<'a>(
         }
     }
     trainer.train(data_bytes)
+}
+
+/// The chain with its dictionary. Where there is too little to train one on, the same without that step, and a few words about it.
+///
+/// # Errors
+/// As [`Chain::with_table`]; what is no want of frames.
+pub fn with(chain: &Chain, trained: Trained) -> Result<(Chain, Option<String>), TransformError> {
+    match trained {
+        Ok(dictionary) => Ok((chain.with_table(Arc::new(dictionary))?, None)),
+        Err(TransformError::Untrained { why, instead }) => {
+            let note = format!("stored by {instead}, without a dictionary: {why}");
+            Ok((without(chain)?, Some(note)))
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// The same chain with `zstd` in the place of `zstd-dict`, and the tables of its other steps.
@@ -157,8 +174,6 @@ fn in_frame(chain: &Chain, at: u64, error: TransformError) -> WriteError {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use transforms::{ElementType, IdCounts};
 
     use super::*;

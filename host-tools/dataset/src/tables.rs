@@ -80,19 +80,9 @@ fn with_dictionary(
         let why = format!("cannot be stored as {chain}: {error}");
         DatasetError::data(stream_name(scan, plan), why)
     };
-    match trained {
-        Ok(dictionary) => {
-            let chain = chain.with_table(Arc::new(dictionary)).map_err(refused)?;
-            Ok((chain, None))
-        }
-        Err(TransformError::Untrained { why, instead }) => {
-            let plain = dictionary::without(chain).map_err(refused)?;
-            let name = stream_name(scan, plan);
-            let note = format!("{name}: stored by {instead}, without a dictionary: {why}");
-            Ok((plain, Some(note)))
-        }
-        Err(error) => Err(refused(error)),
-    }
+    let (chain, note) = dictionary::with(chain, trained).map_err(refused)?;
+    let note = note.map(|note| format!("{}: {note}", stream_name(scan, plan)));
+    Ok((chain, note))
 }
 
 /// An element of a sampled frame that the chain does not take. Its file was surveyed, and its ids were counted: what is not among them is new.

@@ -47,18 +47,12 @@ fn make_dictionaries(plan: &mut Plan) -> Result<(), Failure> {
             frame_bytes: plan.spec.frame_bytes,
         };
         let of_all = |error| Failure::data(error).about(shown_all(inputs));
-        match dictionary::of_files(files, &stored)? {
-            Ok(dictionary) => chain.with_table(Arc::new(dictionary)).map_err(of_all),
-            // As a stream of a folder.
-            Err(TransformError::Untrained { why, instead }) => {
-                let name = shown_all(inputs);
-                printout::stderr::note(format_args!(
-                    "{name}: stored by {instead}, without a dictionary: {why}"
-                ));
-                dictionary::without(chain).map_err(of_all)
-            }
-            Err(error) => Err(of_all(error)),
+        let trained = dictionary::of_files(files, &stored)?;
+        let (chain, note) = dictionary::with(chain, trained).map_err(of_all)?;
+        if let Some(note) = note {
+            printout::stderr::note(format_args!("{}: {note}", shown_all(inputs)));
         }
+        Ok::<_, Failure>(chain)
     };
     if plan.scaled.is_empty() {
         plan.spec.chain = trained(&plan.spec.chain, &plan.inputs, files)?;

@@ -27,15 +27,30 @@ fn slowest_answer(guest: &mut Guest, begun: Instant, csts: u32) -> Duration {
     slowest
 }
 
-/// CC.EN = 0 while the store has a write: CSTS.RDY says so for 20 s, each time it is asked, and the controller is as new afterwards.
-#[test]
-fn registers_are_answered_while_a_store_takes_twenty_seconds() {
+/// A guest whose write the store has, and does not answer.
+fn with_a_write_held() -> (Gate, Machine, Guest) {
     let (gate, store) = Gate::over(memory(), 1);
     let machine = Machine::start(store, 2);
     let mut guest = machine.running();
     guest.put(DATA, &pattern(5, 4096));
     guest.submit(1, transfer(1, 0, 1, DATA, 0));
     gate.wait_held(1);
+    (gate, machine, guest)
+}
+
+/// The controller is as new, and the write that it had was done.
+fn begins_anew(guest: &mut Guest) {
+    guest.enable();
+    guest.create_pair(1);
+    let read = guest.run(1, transfer(2, 0, 1, DATA + 0x1000, 0));
+    assert_eq!(status(&read), Status::SUCCESS);
+    assert!(guest.get(DATA + 0x1000, 4096) == pattern(5, 4096));
+}
+
+/// CC.EN = 0 while the store has a write: CSTS.RDY says so for 20 s, each time it is asked, and the controller is as new afterwards.
+#[test]
+fn registers_are_answered_while_a_store_takes_twenty_seconds() {
+    let (gate, _machine, mut guest) = with_a_write_held();
     let begun = Instant::now();
     guest.write_register(0x14, 0x0046_0000);
     let slowest = slowest_answer(&mut guest, begun, 1);
@@ -43,11 +58,7 @@ fn registers_are_answered_while_a_store_takes_twenty_seconds() {
     gate.open();
     guest.wait_ready(false);
     assert!(guest.peek(1).is_none());
-    guest.enable();
-    guest.create_pair(1);
-    let read = guest.run(1, transfer(2, 0, 1, DATA + 0x1000, 0));
-    assert_eq!(status(&read), Status::SUCCESS);
-    assert!(guest.get(DATA + 0x1000, 4096) == pattern(5, 4096));
+    begins_anew(&mut guest);
 }
 
 /// A read that the store has when the controller is turned off: when CSTS.RDY is 0 its memory is the guest's, whatever the store does then.
@@ -99,12 +110,7 @@ fn nothing_comes_into_memory_after_a_queue_was_deleted() {
 /// The deletion of a queue, and a reset of the device, whose client is told after four seconds that it has not happened yet: neither ends before the store's write does.
 #[test]
 fn what_ends_a_queue_waits_for_a_store_that_takes_twenty_seconds() {
-    let (gate, store) = Gate::over(memory(), 1);
-    let machine = Machine::start(store, 2);
-    let mut guest = machine.running();
-    guest.put(DATA, &pattern(5, 4096));
-    guest.submit(1, transfer(1, 0, 1, DATA, 0));
-    gate.wait_held(1);
+    let (gate, _machine, mut guest) = with_a_write_held();
     let begun = Instant::now();
     let mut delete = command(0x00, 0);
     delete.cdw10 = U32::new(1);
@@ -117,11 +123,7 @@ fn what_ends_a_queue_waits_for_a_store_that_takes_twenty_seconds() {
     gate.open();
     guest.wait_ready(false);
     assert_eq!(guest.client.call(13, &[], &[]), Ok(vec![]));
-    guest.enable();
-    guest.create_pair(1);
-    let read = guest.run(1, transfer(2, 0, 1, DATA + 0x1000, 0));
-    assert_eq!(status(&read), Status::SUCCESS);
-    assert!(guest.get(DATA + 0x1000, 4096) == pattern(5, 4096));
+    begins_anew(&mut guest);
 }
 
 /// Memory of a window that went while the store had a read for it is the guest's from the answer on, also twenty seconds later.
