@@ -277,8 +277,11 @@ async fn show(name: String, context: &Context) -> Result<(), Failure> {
         if !function.state_detail.is_empty() {
             state = format!("{state}: {}", function.state_detail);
         }
-        // A disk has no doorbells.
-        let polling = (function.nsid == 0).then(|| ("polling", polling(function.poll).to_owned()));
+        // A disk has neither doorbells nor a host.
+        let controller = (function.nsid == 0).then(|| {
+            let polling = ("polling", polling(function.poll).to_owned());
+            [polling, ("host", function.host_nqn.clone())]
+        });
         let before = [
             ("name", function.name.clone()),
             ("protocol", text::protocol(function.protocol)),
@@ -297,7 +300,11 @@ async fn show(name: String, context: &Context) -> Result<(), Failure> {
             ("made by", text::origin(function.origin)),
         ];
         let io = function.io.iter().flat_map(io_rows);
-        let rows = before.into_iter().chain(polling).chain(behind).chain(io);
+        let rows = before
+            .into_iter()
+            .chain(controller.into_iter().flatten())
+            .chain(behind)
+            .chain(io);
         text::description(&rows.collect::<Vec<_>>())
     })
 }

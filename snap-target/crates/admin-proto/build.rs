@@ -21,7 +21,8 @@ const FILES: [&str; 11] = [
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto");
+    // Asked when it runs: clones that share a target folder share this program, and not its sources.
+    let include = Path::new(&std::env::var("CARGO_MANIFEST_DIR")?).join("../../proto");
     println!("cargo::rerun-if-changed={}", include.display());
     let files = FILES.map(|name| format!("xio/admin/v1/{name}.proto"));
     let descriptors = protox::compile(files, [&include])?;

@@ -287,6 +287,7 @@ pub fn function(
         FunctionDevice::VirtioBlk { .. } => v1::FunctionProtocol::VhostUserBlk,
         FunctionDevice::Ublk { .. } => v1::FunctionProtocol::Ublk,
     };
+    let has_host = config.device.nsid().is_none();
     let mut found = v1::Function {
         name: name.to_string(),
         protocol: protocol.into(),
@@ -294,6 +295,10 @@ pub fn function(
         poll: config.device == FunctionDevice::Nvme { poll: true },
         subsystem_nqn: config.subsystem.to_string(),
         socket: config.socket.display().to_string(),
+        host_nqn: match has_host {
+            true => name.host().to_string(),
+            false => String::new(),
+        },
         origin: origin(manager.base().functions.get(&name) == Some(config)),
         ..v1::Function::default()
     };

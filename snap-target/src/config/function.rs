@@ -117,6 +117,11 @@ impl FunctionName {
             of_it: None,
         }
     }
+
+    /// What its host goes by, where it is an NVMe controller.
+    pub fn host(self) -> Nqn {
+        Nqn::function_host(&self.to_string())
+    }
 }
 
 impl fmt::Display for FunctionName {

@@ -3,7 +3,7 @@
 use admin_proto::v1::{self, FunctionChange, HealthCode, ObjectKind, Reason, event::Kind};
 use frontend_nvme::ControllerReport;
 use frontend_nvme::link::Bound;
-use frontend_vfio_user::Doorbells;
+use frontend_vfio_user::{Doorbells, Names};
 use frontend_vhost_user_blk::DeviceReport;
 
 use super::steps::{Step, take};
@@ -115,8 +115,11 @@ impl Manager {
             FunctionDevice::Nvme { poll: true } => Doorbells::Polled,
             FunctionDevice::Nvme { poll: false } => Doorbells::Rung,
         };
-        let subsystem = config.subsystem.clone();
-        let bound = frontend_vfio_user::bind(&config.socket, subsystem, doorbells);
+        let names = Names {
+            subsystem: config.subsystem.clone(),
+            host: config.name.host(),
+        };
+        let bound = frontend_vfio_user::bind(&config.socket, names, doorbells);
         let port: Box<dyn Bound> = match bound {
             Ok(port) => Box::new(port),
             Err(error) => {

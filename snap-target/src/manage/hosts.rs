@@ -116,7 +116,8 @@ impl Manager {
         let ended = self
             .controllers()?
             .iter()
-            .filter(|it| it.subsystem.as_ref() == Some(nqn) && !hosts.allows(&it.host))
+            .filter(|it| it.subsystem.as_ref() == Some(nqn))
+            .filter(|it| !it.host.is_function_host() && !hosts.allows(&it.host))
             .count();
         let step = Step::SetHosts(nqn.clone(), hosts.clone());
         let closed = self.commit(next, step, news(nqn, &before, &hosts))?;

@@ -4,25 +4,6 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// Whose a share is.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Holder {
-    /// A host's, with all its controllers, by its NQN.
-    Host(String),
-    /// A function's: its host has no name, and others of its subsystem have another.
-    Controller(u16),
-}
-
-impl Holder {
-    /// Of a controller of this host, which came over a fabric or did not.
-    pub(crate) fn of(is_over_fabric: bool, host: &str, cntlid: u16) -> Self {
-        match is_over_fabric {
-            true => Self::Host(host.to_owned()),
-            false => Self::Controller(cntlid),
-        }
-    }
-}
-
 /// What a host's queues hold here, and how much they may. A queue that holds nothing may always begin one command, so that each goes on.
 #[derive(Debug)]
 pub(crate) struct HostShare {
@@ -65,27 +46,22 @@ impl HostShare {
     }
 }
 
-/// The shares of the hosts that have queues on this reactor, by subsystem and holder.
+/// The shares of the hosts that have queues on this reactor, by subsystem and name.
 #[derive(Debug, Default)]
 pub(crate) struct HostShares {
-    by_host: HashMap<(String, Holder), Rc<HostShare>>,
+    by_host: HashMap<(String, String), Rc<HostShare>>,
     /// With so many, those that nobody has any more are looked for: seldom enough that it costs a queue nothing, however many hosts there are.
     sweep_at: usize,
 }
 
 impl HostShares {
     /// A host's share, for one more of its queues. The limit is the subsystem's of the time when the host's first queue came.
-    pub(crate) fn of(
-        &mut self,
-        subsystem: &str,
-        holder: &Holder,
-        limit_bytes: u64,
-    ) -> Rc<HostShare> {
+    pub(crate) fn of(&mut self, subsystem: &str, host: &str, limit_bytes: u64) -> Rc<HostShare> {
         if self.by_host.len() >= self.sweep_at {
             self.by_host.retain(|_, share| Rc::strong_count(share) > 1);
             self.sweep_at = 2 * self.by_host.len() + 1;
         }
-        let names = (subsystem.to_owned(), holder.clone());
+        let names = (subsystem.to_owned(), host.to_owned());
         if let Some(share) = self.by_host.get(&names)
             && Rc::strong_count(share) > 1
         {
@@ -107,22 +83,12 @@ impl HostShares {
 mod tests {
     use super::*;
 
-    fn host(name: &str) -> Holder {
-        Holder::of(true, name, 1)
-    }
-
     /// Two queues of one host share; another host has its own; a share ends with its last queue.
     #[test]
     fn queues_of_a_host_share_its_memory() {
         let mut shares = HostShares::default();
-        let (one, two) = (
-            shares.of("s", &host("a"), 100),
-            shares.of("s", &host("a"), 7),
-        );
-        let (other, elsewhere) = (
-            shares.of("s", &host("b"), 100),
-            shares.of("t", &host("a"), 100),
-        );
+        let (one, two) = (shares.of("s", "a", 100), shares.of("s", "a", 7));
+        let (other, elsewhere) = (shares.of("s", "b", 100), shares.of("t", "a", 100));
         one.changed(0, 60);
         two.changed(0, 40);
         assert!(!one.has_room(1) && !two.has_room(1));
@@ -131,39 +97,21 @@ mod tests {
         one.changed(60, 59);
         assert!(two.has_room(1) && !two.has_room(2));
         drop((one, two));
-        let again = shares.of("s", &host("a"), 7);
+        let again = shares.of("s", "a", 7);
         assert!(again.has_room(7) && !again.has_room(8));
         assert_eq!(shares.by_host.len(), 3);
         // Names without end leave no more than twice those that are there.
         for number in 0..1000 {
-            shares.of("s", &host(&number.to_string()), 1);
+            shares.of("s", &number.to_string(), 1);
         }
         assert!(shares.by_host.len() <= 8, "{}", shares.by_host.len());
-    }
-
-    /// Functions' hosts have no name, and so nothing in common.
-    #[test]
-    fn functions_of_a_subsystem_share_nothing() {
-        let mut shares = HostShares::default();
-        let [one, two] = [1, 2].map(|cntlid| shares.of("s", &Holder::of(false, "", cntlid), 100));
-        one.changed(0, 100);
-        assert!(!one.has_room(1) && two.has_room(100));
-        let queue_of_one = shares.of("s", &Holder::of(false, "", 1), 100);
-        assert!(!queue_of_one.has_room(1));
-        // Over fabrics it is the name that counts.
-        let [one, two] = [1, 2].map(|cntlid| shares.of("s", &Holder::of(true, "a", cntlid), 100));
-        one.changed(0, 100);
-        assert!(!two.has_room(1));
     }
 
     /// Commands that overlap, on one queue or on two, are counted once; the time between commands is not.
     #[test]
     fn a_host_is_busy_while_it_has_a_command_outstanding() {
         let mut shares = HostShares::default();
-        let (one, two) = (
-            shares.of("s", &host("a"), 100),
-            shares.of("s", &host("a"), 100),
-        );
+        let (one, two) = (shares.of("s", "a", 100), shares.of("s", "a", 100));
         one.begun(1000);
         two.begun(1200);
         assert_eq!(one.ended(1, 1500), 500);

@@ -274,6 +274,9 @@ pub trait Function {
     /// Whose controller it is.
     fn subsystem(&self) -> &Nqn;
 
+    /// What its host goes by, which has told no name: [`Nqn::function_host`].
+    fn host(&self) -> &Nqn;
+
     /// Whether doorbells are looked at where the host writes them: it is offered no Doorbell Buffer Config.
     fn polls_doorbells(&self) -> bool {
         false

@@ -17,7 +17,6 @@ use telemetry::{
 };
 
 use crate::clock::Clock;
-use crate::host_share::Holder;
 use crate::link::Link;
 
 use crate::limits::COMMAND_PATIENCE;
@@ -70,8 +69,6 @@ pub(crate) struct QueueNames {
     pub(crate) subsystem: String,
     /// The host's NQN.
     pub(crate) host: String,
-    /// Whose memory it holds.
-    pub(crate) holder: Holder,
     pub(crate) cntlid: u16,
     pub(crate) sqid: u16,
 }
@@ -81,11 +78,9 @@ impl QueueNames {
     pub(crate) fn of(controller: Option<&Controller>, admitted: &Admitted) -> Self {
         let subsystem = controller.and_then(Controller::subsystem);
         let host = controller.map_or("", |it| it.host().as_str());
-        let is_over_fabric = controller.is_some_and(|it| it.transport().is_fabric());
         Self {
             subsystem: subsystem.map_or_else(String::new, |it| it.nqn.as_str().to_owned()),
             host: host.to_owned(),
-            holder: Holder::of(is_over_fabric, host, admitted.controller.0),
             cntlid: admitted.controller.0,
             sqid: admitted.queue.0,
         }

@@ -15,7 +15,6 @@ use std::time::Instant;
 
 use frontend_nvme::link::{LinkError, LinkEvent, LinkLimits};
 use nvme::controller::Registers;
-use nvme::nqn::Nqn;
 use nvme::pcie::{CompletionQueue, Queues};
 use nvme::queue::QueueId;
 use nvme_spec::register::Cc;
@@ -30,7 +29,7 @@ use crate::completion::Completions;
 use crate::doorbells::DoorbellPage;
 use crate::limits::MESSAGES_A_TURN;
 use crate::pci::ConfigSpace;
-use crate::port::Doorbells;
+use crate::port::{Doorbells, Names};
 use crate::queue::{Queue, Submissions};
 use crate::seat::Seat;
 
@@ -51,7 +50,7 @@ pub(crate) struct FunctionLink {
     socket: Fd,
     bell: Fd,
     server: Server<OwnedFd>,
-    subsystem: Nqn,
+    names: Names,
     limits: LinkLimits,
     common: Arc<Common>,
     /// What is in force; queues have it from [`Common`].
@@ -116,7 +115,7 @@ impl FunctionLink {
     pub(crate) fn new(
         ring: &Ring,
         stream: UnixStream,
-        (subsystem, doorbells): (Nqn, Doorbells),
+        (names, doorbells): (Names, Doorbells),
         limits: &LinkLimits,
         seat: Rc<Seat>,
     ) -> Result<Self, LinkError> {
@@ -142,7 +141,7 @@ impl FunctionLink {
             socket,
             bell,
             server: Server::new(device::description(common.page.is_some())),
-            subsystem,
+            names,
             limits: *limits,
             common,
             view: View::default(),
@@ -189,7 +188,8 @@ impl Drop for FunctionLink {
     fn drop(&mut self) {
         self.seat.leave();
         tracing::info!(
-            subsystem = self.subsystem.as_str(),
+            host = self.names.host.as_str(),
+            subsystem = self.names.subsystem.as_str(),
             doorbells = self.doorbells_rung,
             messages = self.apart.messages(),
             "the client of a PCIe function is gone"

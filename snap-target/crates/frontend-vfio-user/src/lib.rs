@@ -34,4 +34,4 @@ mod socket;
 mod walk;
 
 pub use limits::CLIENT_MAPPINGS_MAX;
-pub use port::{Doorbells, VfioUserPort, bind};
+pub use port::{Doorbells, Names, VfioUserPort, bind};

@@ -20,8 +20,17 @@ use crate::seat::{self, Seat};
 pub struct VfioUserPort {
     socket: UnixListener,
     path: UnixPlace,
-    subsystem: Nqn,
+    names: Names,
     doorbells: Doorbells,
+}
+
+/// Whose controller a function's client gets, and for whom.
+#[derive(Clone, Debug)]
+pub struct Names {
+    /// The subsystem.
+    pub subsystem: Nqn,
+    /// What the function's host goes by: [`Nqn::function_host`].
+    pub host: Nqn,
 }
 
 /// How a function learns of its doorbells.
@@ -34,20 +43,20 @@ pub enum Doorbells {
     Polled,
 }
 
-/// A function of a subsystem, at a path. A socket that was left there by somebody who is gone is replaced.
+/// A function, at a path. A socket that was left there by somebody who is gone is replaced.
 ///
 /// # Errors
 /// Somebody listens there; or what the system says of the path.
 pub fn bind(
     path: &Path,
-    subsystem: Nqn,
+    names: Names,
     doorbells: Doorbells,
 ) -> Result<VfioUserPort, UnixPortError> {
     let (socket, path) = UnixPort::bind(path)?.into_parts();
     Ok(VfioUserPort {
         socket,
         path,
-        subsystem,
+        names,
         doorbells,
     })
 }
@@ -72,7 +81,7 @@ impl Bound for VfioUserPort {
         Ok(Box::new(Listening {
             acceptor: Acceptor::new(ring, Fd::from(self.socket), place)?,
             path: self.path,
-            subsystem: self.subsystem,
+            names: self.names,
             doorbells: self.doorbells,
             limits: *limits,
             seat: Rc::default(),
@@ -86,7 +95,7 @@ impl Bound for VfioUserPort {
 struct Listening {
     acceptor: Acceptor,
     path: UnixPlace,
-    subsystem: Nqn,
+    names: Names,
     doorbells: Doorbells,
     limits: LinkLimits,
     /// Its client's place.
@@ -130,7 +139,7 @@ impl Listening {
         let link = FunctionLink::new(
             self.acceptor.ring(),
             stream,
-            (self.subsystem.clone(), self.doorbells),
+            (self.names.clone(), self.doorbells),
             &self.limits,
             self.seat.clone(),
         )?;

@@ -3,6 +3,9 @@
 use nvme_spec::{DISCOVERY_NQN, NQN_BYTES_MAX, NQN_FIELD_BYTES};
 use std::fmt;
 
+/// What names of hosts of functions begin with.
+const FUNCTION_HOST: &str = "nqn.2026-11.io.xio:function:";
+
 /// A name of a host or a subsystem: 1 to 223 bytes of UTF-8 without control characters and those that turn the direction of text, which would have a
 /// list of hosts show another name; beginning with `nqn.`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,6 +66,17 @@ impl Nqn {
     /// connect there is nothing to refuse them by. A list of hosts never contains it.
     pub fn unnamed_host() -> Nqn {
         Nqn("".into())
+    }
+
+    /// Of the host at the other end of a PCIe function, which says nothing of itself: it goes by the function's name, `pf0vf1` for example. Of a name that
+    /// makes no NQN it is as unnamed as it was.
+    pub fn function_host(function: &str) -> Nqn {
+        Nqn::parse(&format!("{FUNCTION_HOST}{function}")).unwrap_or_else(|_| Nqn::unnamed_host())
+    }
+
+    /// True for names as [`Nqn::function_host`] makes them: no host over a fabric may go by one.
+    pub fn is_function_host(&self) -> bool {
+        self.0.starts_with(FUNCTION_HOST)
     }
 
     /// The discovery service's well-known name.

@@ -42,12 +42,15 @@ impl Desk {
         let Some(function) = visitor.link.function() else {
             return;
         };
-        let subsystem = function.subsystem().clone();
-        if self.registry.is_local_ending(&subsystem) {
+        let (subsystem, host) = (function.subsystem().clone(), function.host().clone());
+        if self.registry.is_ending(&subsystem, &host) {
             return self.waiting_functions.push(key);
         }
         let polls_doorbells = function.polls_doorbells();
-        match self.registry.attach_local(&subsystem, transport, now) {
+        match self
+            .registry
+            .attach_local(&subsystem, &host, transport, now)
+        {
             Ok(id) => {
                 if polls_doorbells && let Some(controller) = self.registry.controller_mut(id) {
                     controller.refuse_doorbell_buffers();

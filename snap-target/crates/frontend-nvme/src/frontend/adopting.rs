@@ -26,7 +26,7 @@ impl Frontend {
         let reactors = self.peers.len().max(1) as u64;
         let share = self.hosts.of(
             &names.subsystem,
-            &names.holder,
+            &names.host,
             limits.memory_per_host_bytes / reactors,
         );
         let made = link.join(&self.ring).map_err(|error| error.to_string());

@@ -163,7 +163,8 @@ impl FunctionLink {
         let waiting = self.apart.sent.values_mut().filter(|it| !it.is_given_up);
         for sent in waiting.filter(|it| it.until <= now) {
             tracing::warn!(
-                subsystem = self.subsystem.as_str(),
+                host = self.names.host.as_str(),
+                subsystem = self.names.subsystem.as_str(),
                 address = format!("{:#x}", sent.address),
                 "the client does not answer for guest memory within {DMA_PATIENCE:?}: commands with data there fail until it does"
             );

@@ -189,7 +189,11 @@ impl Link for FunctionLink {
 
 impl Function for FunctionLink {
     fn subsystem(&self) -> &Nqn {
-        &self.subsystem
+        &self.names.subsystem
+    }
+
+    fn host(&self) -> &Nqn {
+        &self.names.host
     }
 
     fn polls_doorbells(&self) -> bool {

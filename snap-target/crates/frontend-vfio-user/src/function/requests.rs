@@ -311,7 +311,8 @@ impl FunctionLink {
     pub(super) fn give_up_reset(&mut self) {
         if let Some((ticket, _)) = self.resetting.take() {
             tracing::warn!(
-                subsystem = self.subsystem.as_str(),
+                host = self.names.host.as_str(),
+                subsystem = self.names.subsystem.as_str(),
                 "a reset of a PCIe function is not complete after {RESET_PATIENCE:?}: a request is still under way"
             );
             self.server.refuse(ticket, Errno::ETIMEDOUT);

@@ -142,7 +142,8 @@ impl FunctionLink {
         self.sending = Some(sending);
         if now.duration_since(since) > SEND_PATIENCE {
             tracing::warn!(
-                subsystem = self.subsystem.as_str(),
+                host = self.names.host.as_str(),
+                subsystem = self.names.subsystem.as_str(),
                 "the client of a PCIe function takes no replies; it is let go"
             );
             self.is_over = true;

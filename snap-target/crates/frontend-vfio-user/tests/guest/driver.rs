@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use frontend_nvme::link::Bound;
-use frontend_vfio_user::Doorbells;
+use frontend_vfio_user::{Doorbells, Names};
 use guest_memory::{Access, Area, Shared};
 use namespace::Namespace;
 use nvme::nqn::Nqn;
@@ -59,7 +59,7 @@ impl Machine {
 
     fn serve(namespaces: Vec<Namespace>, reactors: u16, doorbells: Doorbells) -> Machine {
         let folder = tempfile::tempdir().unwrap();
-        let port = function_at(&folder.path().join("function"), doorbells);
+        let port = function_at(&folder.path().join("function"), 0, doorbells);
         let target = Target::start_on(port, namespaces, reactors);
         Machine {
             target,
@@ -71,7 +71,7 @@ impl Machine {
     /// One more function of the same subsystem, as the listener of this number.
     pub fn add_function(&self, number: u16, doorbells: Doorbells) -> PathBuf {
         let path = self.folder.path().join(format!("function-{number}"));
-        let port = function_at(&path, doorbells);
+        let port = function_at(&path, number, doorbells);
         self.target.admin().add_listener(number, port).unwrap();
         path
     }
@@ -102,9 +102,18 @@ impl Machine {
     }
 }
 
-fn function_at(path: &Path, doorbells: Doorbells) -> Box<dyn Bound> {
-    let nqn = Nqn::parse(NQN).unwrap();
-    Box::new(frontend_vfio_user::bind(path, nqn, doorbells).unwrap())
+/// Function `pfN` of the target's subsystem.
+pub fn function_at(path: &Path, number: u16, doorbells: Doorbells) -> Box<dyn Bound> {
+    let names = Names {
+        subsystem: Nqn::parse(NQN).unwrap(),
+        host: host_of(number),
+    };
+    Box::new(frontend_vfio_user::bind(path, names, doorbells).unwrap())
+}
+
+/// What the host of function `pfN` goes by.
+pub fn host_of(number: u16) -> Nqn {
+    Nqn::function_host(&format!("pf{number}"))
 }
 
 /// A pair of queues as the driver sees them.

@@ -325,12 +325,7 @@ fn a_client_that_comes_back_at_once_is_let_in() {
 fn a_subsystem_reset_resets_every_function() {
     let (gate, store) = Gate::over(memory(), 1);
     let machine = Machine::start(store, 2);
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("second");
-    let nqn = nvme::nqn::Nqn::parse(frontend_nvme::conformance::NQN).unwrap();
-    let port = frontend_vfio_user::bind(&path, nqn, Doorbells::Rung).unwrap();
-    let admin = machine.target.admin();
-    admin.add_listener(7, Box::new(port)).unwrap();
+    let path = machine.add_function(7, Doorbells::Rung);
     let mut first = machine.running();
     let mut second = Guest::new(Client::connect(&path));
     second.enable();
@@ -364,5 +359,5 @@ fn a_subsystem_reset_resets_every_function() {
     assert_eq!((first.csts(), second.csts()), (1, 0x11));
     assert_eq!(second.client.call(13, &[], &[]), Ok(vec![]));
     assert_eq!(second.csts(), 0);
-    assert_eq!(admin.controllers().unwrap().len(), 2);
+    assert_eq!(machine.target.admin().controllers().unwrap().len(), 2);
 }

@@ -23,6 +23,7 @@ mod driver;
 mod endings;
 mod foreign;
 mod hostile;
+mod hosts;
 mod interrupts;
 mod lent;
 mod messages;

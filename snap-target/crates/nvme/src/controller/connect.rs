@@ -86,8 +86,14 @@ pub(super) fn invalid(parameter: Invalid) -> Completion {
     refusal(Status::CONNECT_INVALID_PARAMETERS.dnr(), parameter)
 }
 
+/// A host that may not connect.
+pub(super) fn invalid_host() -> Completion {
+    let parameter = Invalid::Data(connect_offset::data::HOSTNQN);
+    refusal(Status::CONNECT_INVALID_HOST.dnr(), parameter)
+}
+
 /// The same result fields with another status.
-pub(super) fn refusal(status: Status, parameter: Invalid) -> Completion {
+fn refusal(status: Status, parameter: Invalid) -> Completion {
     let dw0 = match parameter {
         Invalid::Sqe(offset) => u32::from(offset),
         Invalid::Data(offset) => u32::from(offset) | 1 << 16,

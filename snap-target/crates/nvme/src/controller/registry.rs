@@ -5,7 +5,7 @@ mod places;
 mod roll;
 
 use super::association::{Association, Role};
-use super::connect::{Invalid, invalid, refusal};
+use super::connect::{Invalid, invalid, invalid_host};
 use super::counters::Health;
 use super::subsystem::Target;
 use super::{
@@ -119,16 +119,16 @@ impl Registry {
         if !request.queue.is_admin() {
             return Ok(self.connect_io(&request, context.transport, now)?);
         }
-        if self.is_ending_for(&request) {
+        if self.is_ending(&request.subsystem, &request.host) {
             return Err(NotAdmitted::Later);
         }
         Ok(self.connect_admin(request, context, now)?)
     }
 
-    /// True while a controller of this host at this subsystem ends. Others share no namespace with the new one.
-    fn is_ending_for(&self, request: &ConnectRequest) -> bool {
-        let subsystem = Some(request.subsystem.clone());
-        let mut of_host = self.roll.of_host(subsystem, &request.host);
+    /// True while a controller of this host at this subsystem ends: a write of its queues could be applied behind one of the next. Controllers of other hosts
+    /// keep none waiting.
+    pub fn is_ending(&self, subsystem: &Nqn, host: &Nqn) -> bool {
+        let mut of_host = self.roll.of_host(Some(subsystem.clone()), host);
         of_host.any(|id| self.associations.get(&id).is_some_and(|it| it.ending))
     }
 
@@ -138,6 +138,9 @@ impl Registry {
         context: &ConnectContext,
         now: Time,
     ) -> Result<Admitted, Completion> {
+        if request.host.is_function_host() {
+            return Err(invalid_host());
+        }
         let (role, namespaces) = self.role(&request, context.local)?;
         let queue_entries_max = match &role {
             Role::Io { subsystem } => subsystem.limits.admin_queue_entries_max(),
@@ -167,8 +170,8 @@ impl Registry {
         })
     }
 
-    /// A controller of a subsystem without a Connect: a PCIe function. Its host has no name, and no keep alive; CC is written to the controller
-    /// itself ([`Controller::write_cc`]), and [`Registry::end`] is its end.
+    /// A controller of a subsystem without a Connect: a PCIe function. It has no keep alive; CC is written to the controller itself
+    /// ([`Controller::write_cc`]), and [`Registry::end`] is its end. Which hosts may connect is not asked of it.
     ///
     /// # Errors
     /// [`Status::CONNECT_INVALID_PARAMETERS`]: no subsystem has that name. [`Status::CONNECT_CONTROLLER_BUSY`]: it has as many controllers as
@@ -176,15 +179,13 @@ impl Registry {
     pub fn attach_local(
         &mut self,
         subsystem: &Nqn,
+        host: &Nqn,
         transport: Transport,
         now: Time,
     ) -> Result<ControllerId, Status> {
         let (subsystem, namespaces) = self
             .subsystem(subsystem)
-            .map(|(subsystem, namespaces)| {
-                let seen = namespaces.seen_by(&Nqn::unnamed_host());
-                (Arc::clone(subsystem), seen)
-            })
+            .map(|(subsystem, namespaces)| (Arc::clone(subsystem), namespaces.seen_by(host)))
             .ok_or(Status::CONNECT_INVALID_PARAMETERS)?;
         if self.roll.count(&Some(subsystem.nqn.clone()))
             >= usize::from(subsystem.limits.controllers_max)
@@ -195,22 +196,12 @@ impl Registry {
         let association = Association {
             id: self.allocate_id().ok_or(Status::CONNECT_CONTROLLER_BUSY)?,
             transport,
-            host: Nqn::unnamed_host(),
+            host: host.clone(),
             host_id: [0; 16],
             kato_ms: 0,
             health: self.health_of(&role),
         };
         Ok(self.add(association, role, namespaces, now))
-    }
-
-    /// True while such a controller of this subsystem ends: a write of its queues could be applied behind one of the next.
-    pub fn is_local_ending(&self, subsystem: &Nqn) -> bool {
-        let host = Nqn::unnamed_host();
-        let mut of_subsystem = self.roll.of_host(Some(subsystem.clone()), &host);
-        of_subsystem.any(|id| {
-            let connected = self.associations.get(&id);
-            connected.is_some_and(|it| it.ending && !it.controller.transport().is_fabric())
-        })
     }
 
     /// An I/O queue of such a controller, whose host has created it.
@@ -313,8 +304,7 @@ impl Registry {
             .subsystem(&request.subsystem)
             .ok_or_else(|| invalid(Invalid::Data(connect_offset::data::SUBNQN)))?;
         if !subsystem.hosts.allows(&request.host) {
-            let parameter = Invalid::Data(connect_offset::data::HOSTNQN);
-            return Err(refusal(Status::CONNECT_INVALID_HOST.dnr(), parameter));
+            return Err(invalid_host());
         }
         Ok((
             Role::Io {

@@ -2,7 +2,8 @@
 
 use super::Registry;
 use crate::controller::{
-    ConfigError, ControllerId, HostPolicy, Listener, NamespaceSet, Referral, Subsystem, Target,
+    ConfigError, Controller, ControllerId, HostPolicy, Listener, NamespaceSet, Referral, Subsystem,
+    Target,
 };
 use crate::nqn::Nqn;
 use std::sync::Arc;
@@ -30,16 +31,18 @@ impl Registry {
     }
 
     /// Which hosts may connect to a subsystem. The controllers of hosts that no longer may, which the caller has to end; none where no subsystem
-    /// has that name.
+    /// has that name. Functions stay: their hosts have not connected.
     pub fn set_hosts(&mut self, nqn: &Nqn, hosts: HostPolicy) -> Option<Vec<ControllerId>> {
         self.place(nqn)?;
-        let denied = self.ids_of(nqn, |host| !hosts.allows(host));
+        let denied = self.ids_of(nqn, |it| {
+            it.transport().is_fabric() && !hosts.allows(it.host())
+        });
         self.discovery_changed(self.target.with_hosts(nqn, &hosts));
         Some(denied)
     }
 
     /// The namespaces of a subsystem are now these; its hosts are told. Ask every controller for
-    /// [`Controller::next_async_event`](super::Controller::next_async_event) afterwards. False where no subsystem has that name.
+    /// [`Controller::next_async_event`] afterwards. False where no subsystem has that name.
     pub fn set_namespaces(&mut self, nqn: &Nqn, namespaces: &Arc<NamespaceSet>) -> bool {
         let Some(place) = self.place(nqn).and_then(|at| self.namespaces.get_mut(at)) else {
             return false;
@@ -84,16 +87,16 @@ impl Registry {
         subsystems.position(|subsystem| subsystem.nqn == *nqn)
     }
 
-    /// Controllers of a subsystem whose host is such a one.
-    fn ids_of(&self, nqn: &Nqn, is_such: impl Fn(&Nqn) -> bool) -> Vec<ControllerId> {
+    /// Such controllers of a subsystem.
+    fn ids_of(&self, nqn: &Nqn, is_such: impl Fn(&Controller) -> bool) -> Vec<ControllerId> {
         let of_subsystem = self.controllers().filter(|controller| {
             controller
                 .subsystem()
                 .is_some_and(|subsystem| subsystem.nqn == *nqn)
         });
         of_subsystem
-            .filter(|controller| is_such(controller.host()))
-            .map(super::Controller::id)
+            .filter(|controller| is_such(controller))
+            .map(Controller::id)
             .collect()
     }
 }

@@ -135,6 +135,15 @@ fn hosts_that_are_not_allowed_are_named_invalid() {
         dw1: 0,
     };
     assert_eq!(connect(&mut other, &sqe, &data), refused(expected));
+    // Hosts of functions do not connect, and nobody takes their place; of discovery neither.
+    for subsystem in [SUBSYSTEM, nvme_spec::DISCOVERY_NQN] {
+        let (sqe, mut posing) = connect_command(0, 31, 0xFFFF, subsystem);
+        posing[512..768].copy_from_slice(&Nqn::function_host("pf0vf1").to_field());
+        assert_eq!(
+            connect(&mut registry(|_| ()), &sqe, &posing),
+            refused(expected)
+        );
+    }
     // A host without a name is some host: let in where any is, and never where hosts are listed.
     let (sqe, mut unnamed) = connect_command(0, 31, 0xFFFF, SUBSYSTEM);
     unnamed[512..768].fill(0);
@@ -432,7 +441,9 @@ fn a_local_controller_is_driven_by_its_registers() {
     let mut host = Host::io();
     let nqn = Nqn::parse(SUBSYSTEM).unwrap();
     let now = host.now;
-    let attach = |registry: &mut Registry, nqn| registry.attach_local(nqn, Transport::Pcie, now);
+    let function = Nqn::function_host("pf0");
+    let attach =
+        |registry: &mut Registry, nqn| registry.attach_local(nqn, &function, Transport::Pcie, now);
     let id = attach(&mut host.registry, &nqn).unwrap();
     assert_eq!(id, ControllerId(host.id.0 + 1));
     let unknown = Nqn::parse("nqn.2026-01.io.example:other").unwrap();
