@@ -158,6 +158,35 @@ def test_namespaces(report: Report, guest: Guest, target: FunctionsTarget) -> No
         guest.run(f"dd if={disks(guest, target, 1)[COLD[0]]} of=/dev/null bs=1M count=32 iflag=direct").checked()
 
 
+def test_hosts(report: Report, guest: Guest, target: FunctionsTarget) -> None:
+    hosts = {name: target.asked("function", "show", name)["function"]["host_nqn"] for name in (*COLD, HOT)}
+
+    def read_bytes(name: str) -> int:
+        rows = target.asked("stat", "--totals", "--host", hosts[name])["hosts"]
+        return sum(int(row["read_bytes"]) for row in rows if row["nsid"] == 1)
+
+    with report.test("stat counts what each function has done by itself, byte for byte"):
+        found = disks(guest, target, 1)
+        before = {name: read_bytes(name) for name in hosts}
+        for name, megabytes in zip(hosts, (3, 5, 7), strict=True):
+            guest.run(f"dd if={found[name]} of=/dev/null bs=1M count={megabytes} iflag=direct status=none").checked()
+        expect("bytes", [read_bytes(name) - before[name] for name in hosts], [3 << 20, 5 << 20, 7 << 20])
+    with report.test("a namespace that is shown to one function is there alone, and a list of hosts ends none"):
+        file = target.folder / "own.raw"
+        file.write_bytes(bytes(4 << 20))
+        target.snapctl("namespace", "attach", NQN, f"file:{file}", "--nsid", "6", "--host", hosts[COLD[1]])
+        wait_for("it is there", lambda: set(disks(guest, target, 6)) == {COLD[1]}, SEEN_SECONDS_MAX)
+        target.snapctl("namespace", "visibility", NQN, "6", "--host", hosts[HOT])
+        wait_for("it is another's", lambda: set(disks(guest, target, 6)) == {HOT}, SEEN_SECONDS_MAX)
+        before = {name: function["cntlid"] for name, function in target.functions().items()}
+        target.snapctl("host", "allow", NQN, "nqn.2026-11.org.example:trainer1", "--only")
+        guest.run(f"dd if={disks(guest, target, 6)[HOT]} of=/dev/null bs=1M count=4 iflag=direct status=none").checked()
+        expect("controllers", {name: function.get("cntlid") for name, function in target.functions().items()}, before)
+        target.snapctl("host", "allow", NQN, "--any-host")
+        target.snapctl("namespace", "detach", NQN, "6")
+        wait_for("it is gone", lambda: not disks(guest, target, 6), SEEN_SECONDS_MAX)
+
+
 def test_deleted(report: Report, guest: Guest, target: FunctionsTarget) -> None:
     # QEMU 11.1 ends by an assertion of its own where the socket closes while it sends: the guest gives the device up first.
     with report.test("removed in the guest and deleted, it takes its own disk along, and no other"):
