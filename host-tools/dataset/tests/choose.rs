@@ -212,7 +212,7 @@ fn worth(chain: &Chain, bytes: &[u8], stored_bytes: usize, prefer: Prefer) -> f6
     let weight = match prefer {
         Prefer::Speed => 8.0,
         Prefer::Balanced => 24.0,
-        Prefer::Ratio => 1024.0,
+        Prefer::Ratio => 2048.0,
     };
     let text = chain.to_string();
     let (mut step, mut by_codes, mut tables) = (0.0, 0.0, 0.0);
@@ -226,7 +226,7 @@ fn worth(chain: &Chain, bytes: &[u8], stored_bytes: usize, prefer: Prefer) -> f6
         ("zstd:1", 10.0, 24.0, 30_000.0),
         ("zstd:3", 10.0, 40.0, 30_000.0),
         ("zstd:9", 10.0, 160.0, 30_000.0),
-        ("zstd:19", 10.0, 3000.0, 30_000.0),
+        ("zstd:19", 10.0, 1600.0, 30_000.0),
     ] {
         if text.split('+').any(|part| part == name) {
             // Of f16 it takes twice as long.

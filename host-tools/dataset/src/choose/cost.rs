@@ -1,4 +1,4 @@
-//! What it costs to undo a chain, as a table: figures of docs/transforms.md, rounded, so that the choice is the same on every machine.
+//! What it costs to undo a chain, as a table: figures of docs/transforms.md and docs/codecs.md, rounded, so that the choice is the same on every machine.
 
 use transforms::{Chain, ElementType, Packing, Step, codecs};
 
@@ -47,7 +47,7 @@ pub fn of_step(step: &Step, packed: Packing) -> StepCost {
                 0..=1 => 24,
                 2..=4 => 40,
                 5..=12 => 160,
-                _ => 3_000,
+                _ => 1_600,
             };
             // By a dictionary a frame may take its tables from there, and looks for its matches in memory that is not near: measured, level 3 then
             // spends two thirds of it, level 9 all of it.

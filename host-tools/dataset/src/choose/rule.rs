@@ -1,14 +1,14 @@
 //! The rule: which of the tried chains, and which frame. Whole numbers, no stopwatch.
 //!
 //! **Chain.** The smallest sum of
-//! * stored bytes, and of `rank` its table's, each counting as much as copying [`weight`](Prefer::weight) bytes: 8 for `speed`, 24 for `balanced`, 1,024 for `ratio`;
+//! * stored bytes, and of `rank` its table's, each counting as much as copying [`weight`](Prefer::weight) bytes: 8 for `speed`, 24 for `balanced`, 2,048 for `ratio`;
 //! * the cost of undoing the block steps, that of the tables of each frame included, and a 64th of the cost of doing them ([`cost`]).
 //!
 //! So lz4 has to save 14 % of the bytes that go into it to be chosen by `balanced`, zstd 45 %; by `speed` 41 %, and zstd never. Where
 //! samples are read at random, what counts is what a sample makes a reader fetch and decode: whole frames.
 //!
-//! **Frame.** The smallest whose ratio is within 15 % of the best for random reads, 5 % for sequential ones; for random reads and `ratio` the one of which
-//! a sample fetches the fewest bytes.
+//! **Frame.** The smallest whose ratio is within 15 % of the best for random reads, 5 % for sequential ones, 1 % for `ratio`; for random reads and `ratio` the
+//! one of which a sample fetches the fewest bytes.
 
 use super::cost;
 use super::trial::Trial;
@@ -19,6 +19,8 @@ const SEQUENTIAL_FRAMES: &[u64] = &[64 << 10, 128 << 10, 256 << 10];
 const RANDOM_FRAMES: &[u64] = &[4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
 /// The ratio of the chosen frame, in percent of the best, is at least this.
 const SEQUENTIAL_KEEP: u64 = 95;
+/// As that, where stored bytes are what counts.
+const RATIO_KEEP: u64 = 99;
 /// As that, where a larger frame makes every sample fetch more.
 const RANDOM_KEEP: u64 = 85;
 /// Stores are read in blocks of so many bytes.
@@ -39,11 +41,12 @@ pub enum Prefer {
 impl Prefer {
     /// As many bytes copied are as bad as one byte stored: how much slower the store is than a core that copies. `memcpy` from memory makes 7.5 GB/s
     /// where the costs were measured, so that 24 is a store that gives 310 MB/s to each core that decodes, as a link of 10 Gbit/s does to four; 8 is
-    /// three times that, and 1,024 one that bills by the byte.
+    /// three times that, and 2,048 one that bills by the byte: a
+    /// percent of what goes into a compressor is worth its packing ten times as slowly.
     #[must_use]
     pub fn weight(self) -> u32 {
         match self {
-            Prefer::Ratio => 1024,
+            Prefer::Ratio => 2048,
             Prefer::Balanced => 24,
             Prefer::Speed => 8,
         }
@@ -98,6 +101,7 @@ pub fn ladder(wish: &Wish) -> Vec<u64> {
 #[must_use]
 pub fn frame(stored: &[(u64, u64)], element_bytes: u64, wish: &Wish) -> Option<usize> {
     let keep = match (wish.access, wish.prefer) {
+        (Access::Sequential, Prefer::Ratio) => RATIO_KEEP,
         (Access::Sequential, _) => SEQUENTIAL_KEEP,
         (Access::Random { .. }, Prefer::Balanced | Prefer::Speed) => RANDOM_KEEP,
         (Access::Random { sample_bytes }, Prefer::Ratio) => {
@@ -243,8 +247,8 @@ mod tests {
             ("lz4", Prefer::Balanced, 138_020),
             ("zstd:1", Prefer::Balanced, 451_041),
             ("lz4", Prefer::Speed, 414_062),
-            ("lz4", Prefer::Ratio, 3_234),
-            ("zstd:19", Prefer::Ratio, 55_981),
+            ("lz4", Prefer::Ratio, 1_617),
+            ("zstd:19", Prefer::Ratio, 17_309),
         ] {
             assert_eq!(pick(codec, 1_000_000 - saved, prefer), "none", "{codec}");
             assert_eq!(pick(codec, 1_000_000 - saved - 1, prefer), codec);
@@ -350,6 +354,16 @@ mod tests {
         // 99 / 0.95 = 104.2
         assert_eq!(of(&[(4, 104), (8, 99)], Access::Sequential), Some(0));
         assert_eq!(of(&[(4, 105), (8, 99)], Access::Sequential), Some(1));
+        // 990 / 0.99 = 1000
+        let by_ratio = |stored: &[(u64, u64)]| {
+            let wish = Wish {
+                prefer: Prefer::Ratio,
+                ..Wish::default()
+            };
+            frame(stored, 4, &wish)
+        };
+        assert_eq!(by_ratio(&[(4, 1000), (8, 990)]), Some(0));
+        assert_eq!(by_ratio(&[(4, 1001), (8, 990)]), Some(1));
         assert_eq!(of(&[], random), None);
         assert_eq!(of(&[(4, 0), (8, 0)], random), Some(0));
     }

@@ -53,7 +53,7 @@ pub const AUTO_HELP: &str = "\
 auto:lossless tries every chain that keeps the bytes on a sample of each kind of file (1 to 2 MiB, whole frames, spread over the data): each width
 that the exact range of the values allows, times nothing, lz4, lz4hc:9 and zstd, times shuffle; ids also by rank; floats in floatsplit; in frames of up
 to 16 KiB also zstd-dict, by a dictionary of other pieces than those that it is tried on. It chooses the least sum of
-  stored bytes         and rank's table, and the dictionary; each counts as much as copying 24 bytes (--prefer balanced), 8 (speed), or 1,024 (ratio): balanced is for a
+  stored bytes         and rank's table, and the dictionary; each counts as much as copying 24 bytes (--prefer balanced), 8 (speed), or 2,048 (ratio): balanced is for a
                        store that gives some 300 MB/s to each core that decodes, speed for one that gives three times that
   work to read them    for each byte that goes through it: lz4 3, zstd 10, floatsplit 2, rank 4, shuffle 1; unpacking and widening cost nothing beside the
                        copy; for each frame the tables of zstd, 30,000, and of floatsplit
