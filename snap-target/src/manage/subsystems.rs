@@ -82,13 +82,10 @@ impl Manager {
             .collect();
         let is_used = !namespaces.is_empty() || controllers > 0 || !functions.is_empty();
         if !force && is_used {
-            let also = match functions.len() {
-                0 => String::new(),
-                count => format!(" and {count} functions"),
-            };
             return Err(ManageError::new(Reason::SubsystemInUse, format!(
-                "{nqn} has {} namespaces and {controllers} controllers{also}; force deletes it with them (stores keep their data)",
-                namespaces.len()
+                "{nqn} is in use: namespaces {}, controllers {controllers}, functions {}; force deletes it with them (stores keep their data)",
+                namespaces.len(),
+                functions.len()
             ))
             .of_subsystem(nqn));
         }

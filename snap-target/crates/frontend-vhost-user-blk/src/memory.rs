@@ -117,7 +117,8 @@ impl GuestMap {
         if user_address.checked_add(bytes).is_none() || address.checked_add(bytes).is_none() {
             return Err(SessionError::Region { address, bytes });
         }
-        let charge = self.gone.quota.charge(bytes)?;
+        let taken = guest_memory::mapped_bytes(file, file_offset, bytes)?;
+        let charge = self.gone.quota.charge(taken)?;
         let (name, farewell) = self.gone.next();
         let keeper = (charge, farewell);
         let memory = Shared::map(file, file_offset, bytes, Access::BOTH, keeper)?;

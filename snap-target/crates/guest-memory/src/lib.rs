@@ -37,6 +37,6 @@ mod windows;
 pub use area::Area;
 pub use copy::{from_guest, to_guest};
 pub use quota::{CLIENT_BYTES_MAX, Charge, Quota};
-pub use shared::{MapError, Shared};
+pub use shared::{MapError, Shared, mapped_bytes};
 pub use view::Leases;
 pub use windows::{Access, Fault, PAGE_BYTES, Refused, Run, Way, Window, Windows};

@@ -1,6 +1,7 @@
 //! A mapping of a descriptor that another process shares.
 
 use std::any::Any;
+use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 
@@ -13,6 +14,9 @@ use nix::sys::statfs::{HUGETLBFS_MAGIC, TMPFS_MAGIC, fstatfs};
 use reactor::buf::Region;
 
 use crate::windows::Access;
+
+/// Of a page that is not huge.
+const PAGE_BYTES: u64 = 4096;
 
 /// Why a descriptor cannot be mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,6 +58,8 @@ pub enum MapError {
 /// Memory of another process, mapped until the last reference goes; then its keeper is dropped.
 pub struct Shared {
     region: Region,
+    /// What is mapped, the region among it: whole pages, which of hugetlbfs are huge.
+    mapping: (NonNull<u8>, usize),
     access: Access,
     keeps_length: bool,
     /// Dropped after the memory was unmapped: who waits for that is told so.
@@ -73,7 +79,7 @@ unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
 impl Shared {
-    /// Maps `bytes` from `offset` on of a descriptor, for what `access` allows. `keeper` is dropped once it is unmapped again. A file that takes seals is sealed
+    /// Maps `bytes` from `offset` on of a descriptor, for what `access` allows, and of huge pages what else is in them ([`mapped_bytes`]). `keeper` is dropped once it is unmapped again. A file that takes seals is sealed
     /// against getting shorter: [`Shared::keeps_length`].
     ///
     /// # Errors
@@ -85,20 +91,12 @@ impl Shared {
         access: Access,
         keeper: impl Any + Send + Sync,
     ) -> Result<Self, MapError> {
-        let place = MapError::Place { offset, bytes };
-        let end = offset.checked_add(bytes).ok_or(place)?;
-        let start = libc::off_t::try_from(offset).map_err(|_| place)?;
-        let len = usize::try_from(bytes)
-            .ok()
-            .and_then(std::num::NonZeroUsize::new)
-            .ok_or(place)?;
-        if !is_memory(fd.as_fd())? {
-            return Err(MapError::NotMemory);
-        }
+        let pages = Pages::of(fd.as_fd(), offset, bytes)?;
         // Before its length is looked at.
         let keeps_length = seal(fd.as_fd());
         let file_bytes = u64::try_from(fstat(fd.as_fd())?.st_size).unwrap_or(0);
-        if file_bytes < end {
+        if file_bytes < pages.end {
+            let end = pages.end;
             return Err(MapError::Short { file_bytes, end });
         }
         let mut protection = ProtFlags::PROT_NONE;
@@ -106,10 +104,14 @@ impl Shared {
         protection.set(ProtFlags::PROT_WRITE, access.write);
         // Not MAP_NORESERVE: huge pages that are not there are refused here, and do not end this process (SIGBUS) when they are touched.
         let flags = MapFlags::MAP_SHARED;
+        let start = pages.start_in_file;
         // SAFETY: a fresh mapping at an address of the kernel's choice touches no existing memory.
-        let base = unsafe { mmap(None, len, protection, flags, fd, start)? };
+        let mapped = unsafe { mmap(None, pages.len, protection, flags, fd, start)? }.cast::<u8>();
+        // SAFETY: the pages begin so many bytes before what is asked for, and reach to its end.
+        let base = unsafe { mapped.add(pages.before) };
         Ok(Self {
-            region: Region::new(base.cast(), len.get()),
+            region: Region::new(base, pages.asked),
+            mapping: (mapped, pages.len.get()),
             access,
             keeps_length,
             keeper: Some(Box::new(keeper)),
@@ -144,11 +146,65 @@ impl Shared {
     }
 }
 
-/// Whether pages of a file come at once, whatever whoever shared it does.
-fn is_memory(file: BorrowedFd<'_>) -> Result<bool, Errno> {
+/// How many bytes of address space [`Shared::map`] takes for a part of a file: whole pages of it, which of hugetlbfs are huge. QEMU's windows are parts of them.
+///
+/// # Errors
+/// [`MapError::NotMemory`], [`MapError::Place`], [`MapError::System`].
+pub fn mapped_bytes(fd: impl AsFd, offset: u64, bytes: u64) -> Result<u64, MapError> {
+    Pages::of(fd.as_fd(), offset, bytes).map(|pages| pages.len.get() as u64)
+}
+
+/// The pages of a file that a part of it lies in. The kernel maps and unmaps no parts of them.
+#[derive(Debug)]
+struct Pages {
+    start_in_file: libc::off_t,
+    /// Where the file may not end before: a huge page that it does not have whole need not be there.
+    end: u64,
+    len: NonZeroUsize,
+    /// Bytes before what is asked for.
+    before: usize,
+    asked: usize,
+}
+
+impl Pages {
+    fn of(file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<Pages, MapError> {
+        let page_bytes = page_bytes(file)?.ok_or(MapError::NotMemory)?;
+        Pages::around(offset, bytes, page_bytes).ok_or(MapError::Place { offset, bytes })
+    }
+
+    fn around(offset: u64, bytes: u64, page_bytes: u64) -> Option<Pages> {
+        if bytes == 0 || !offset.is_multiple_of(PAGE_BYTES) {
+            return None;
+        }
+        let before = offset % page_bytes;
+        let start = offset - before;
+        let asked = offset.checked_add(bytes)?;
+        let end = asked.checked_next_multiple_of(page_bytes)?;
+        Some(Pages {
+            start_in_file: libc::off_t::try_from(start).ok()?,
+            end: match page_bytes {
+                PAGE_BYTES => asked,
+                _ => end,
+            },
+            len: NonZeroUsize::new(usize::try_from(end - start).ok()?)?,
+            before: usize::try_from(before).ok()?,
+            asked: usize::try_from(bytes).ok()?,
+        })
+    }
+}
+
+/// Bytes of a file's pages, where these come at once, whatever whoever shared it does.
+fn page_bytes(file: BorrowedFd<'_>) -> Result<Option<u64>, Errno> {
     let is_file = SFlag::from_bits_truncate(fstat(file)?.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG;
-    let system = fstatfs(file)?.filesystem_type();
-    Ok(is_file && (system == TMPFS_MAGIC || system == HUGETLBFS_MAGIC))
+    let system = fstatfs(file)?;
+    Ok(match system.filesystem_type() {
+        TMPFS_MAGIC if is_file => Some(PAGE_BYTES),
+        // The size of its blocks is that of its pages.
+        HUGETLBFS_MAGIC if is_file => u64::try_from(system.block_size())
+            .ok()
+            .filter(|bytes| *bytes >= PAGE_BYTES),
+        _ => None,
+    })
 }
 
 /// Has the kernel keep a file as long as it is, where that can be had: a memfd whose maker allowed seals. Whether it does.
@@ -161,8 +217,9 @@ fn seal(file: BorrowedFd<'_>) -> bool {
 
 impl Drop for Shared {
     fn drop(&mut self) {
+        let (base, len) = self.mapping;
         // SAFETY: mapped by `map`, unmapped once; whoever has a pointer into it holds a reference.
-        let unmapped = unsafe { munmap(self.region.base().cast(), self.region.len()) };
+        let unmapped = unsafe { munmap(base.cast(), len) };
         debug_assert_eq!(unmapped, Ok(()), "a mapping of our own");
         drop(self.keeper.take());
     }
@@ -197,6 +254,51 @@ mod tests {
         // Without MFD_ALLOW_SEALING no seal can be set.
         let shared = Shared::map(file(MFdFlags::empty()), 0, 4096, Access::BOTH, ()).unwrap();
         assert!(!shared.keeps_length());
+    }
+
+    /// What QEMU maps of guest memory in huge pages begins and ends anywhere in them (640 KiB below the first hole), and the kernel maps and unmaps whole ones.
+    #[test]
+    fn of_huge_pages_whole_ones_are_mapped() {
+        const HUGE: u64 = 2 << 20;
+        let around = |offset, bytes| {
+            let pages = Pages::around(offset, bytes, HUGE).unwrap();
+            (pages.start_in_file, pages.len.get(), pages.before)
+        };
+        let huge = 2 << 20;
+        assert_eq!(around(0, 0xA_0000), (0, huge, 0));
+        assert_eq!(around(0x10_0000, HUGE), (0, 2 * huge, 0x10_0000));
+        assert_eq!(around(HUGE, HUGE), (0x20_0000, huge, 0));
+        for (offset, bytes) in [
+            (0, 0),
+            (0x800, 4096),
+            (u64::MAX - 4095, 4096),
+            (0, u64::MAX),
+        ] {
+            assert!(Pages::around(offset, bytes, HUGE).is_none());
+        }
+    }
+
+    /// The same with such pages, where the system has some: `sysctl vm.nr_hugepages=2`.
+    #[test]
+    #[ignore = "needs two huge pages of 2 MiB"]
+    fn a_part_of_huge_pages_is_mapped_and_unmapped() {
+        let file = memfd_create("guest", MFdFlags::MFD_HUGETLB | MFdFlags::MFD_HUGE_2MB).unwrap();
+        ftruncate(&file, 4 << 20).unwrap();
+        let whole = Shared::map(&file, 0, 4 << 20, Access::BOTH, ()).unwrap();
+        assert_eq!(mapped_bytes(&file, 0x10_0000, 0x20_0000), Ok(4 << 20));
+        for _ in 0..3 {
+            // Its end is checked: in a test that fails.
+            let part = Shared::map(&file, 0x10_0000, 0x20_0000, Access::BOTH, ()).unwrap();
+            let last = 0x1F_FFFF;
+            // SAFETY: inside of both mappings, which nobody else uses.
+            unsafe {
+                part.at(0).unwrap().write(0xA5);
+                part.at(last).unwrap().write(0x5A);
+                assert_eq!(whole.at(0x10_0000).unwrap().read(), 0xA5);
+                assert_eq!(whole.at(0x10_0000 + last).unwrap().read(), 0x5A);
+            }
+            assert!(part.at(last + 1).is_none());
+        }
     }
 
     /// A page of a file may be a network's, or a program's, who need not answer; a device's may be anything.

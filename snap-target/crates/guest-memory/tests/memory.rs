@@ -213,7 +213,7 @@ fn a_file_that_is_too_short_is_not_mapped() {
     let place = Shared::map(&guest, u64::MAX, 0x1000, BOTH, ()).unwrap_err();
     assert!(matches!(place, MapError::Place { .. }), "{place:?}");
     let odd = Shared::map(&guest, 0x10, 0x1000, BOTH, ()).unwrap_err();
-    assert_eq!(odd, MapError::System(nix::errno::Errno::EINVAL));
+    assert!(matches!(odd, MapError::Place { .. }), "{odd:?}");
 }
 
 #[test]

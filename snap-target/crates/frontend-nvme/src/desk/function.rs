@@ -43,7 +43,7 @@ impl Desk {
             return;
         };
         let (subsystem, host) = (function.subsystem().clone(), function.host().clone());
-        if self.registry.is_ending(&subsystem, &host) {
+        if self.registry.is_local_ending(&subsystem) {
             return self.waiting_functions.push(key);
         }
         let polls_doorbells = function.polls_doorbells();

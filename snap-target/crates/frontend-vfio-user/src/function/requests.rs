@@ -109,7 +109,8 @@ impl FunctionLink {
     ) -> Result<(), Errno> {
         let memory = match file {
             Some((fd, offset)) => {
-                let charge = self.seat.quota.charge(size);
+                let bytes = guest_memory::mapped_bytes(&fd, offset, size);
+                let charge = bytes.and_then(|bytes| self.seat.quota.charge(bytes));
                 let shared = charge.and_then(|charge| {
                     let keeper = (charge, RingsWhenUnmapped(self.common.bell.clone()));
                     Shared::map(fd, offset, size, access, keeper)

@@ -76,6 +76,18 @@ impl Machine {
         path
     }
 
+    /// Until it is known that no function has a client any more.
+    pub fn wait_unlinked(&self) {
+        let admin = self.target.admin();
+        let is_linked = || {
+            let all = admin.controllers().unwrap();
+            all.iter().any(|it| it.transport.is_some())
+        };
+        while is_linked() {
+            std::thread::yield_now();
+        }
+    }
+
     pub fn socket(&self) -> PathBuf {
         self.folder.path().join("function")
     }

@@ -263,19 +263,9 @@ fn a_function_has_one_client_after_the_other() {
     first.submit(1, transfer(1, 0, 1, DATA, 0));
     gate.wait_held(1);
     drop(first);
-    // Its link goes when that is noticed; its controller has a write left.
-    let admin = machine.target.admin();
-    let is_linked = || {
-        admin
-            .controllers()
-            .unwrap()
-            .iter()
-            .any(|it| it.transport.is_some())
-    };
-    while is_linked() {
-        std::thread::yield_now();
-    }
-    assert_eq!(admin.controllers().unwrap().len(), 1);
+    machine.wait_unlinked();
+    // Its controller has a write left.
+    assert_eq!(machine.target.admin().controllers().unwrap().len(), 1);
     let mut third = Client::dial(&machine.socket());
     let version = third.send(1, 0, &[0; 4], &[]);
     // The old controller's write could still be applied behind one of the new.

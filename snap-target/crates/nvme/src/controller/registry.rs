@@ -119,17 +119,33 @@ impl Registry {
         if !request.queue.is_admin() {
             return Ok(self.connect_io(&request, context.transport, now)?);
         }
-        if self.is_ending(&request.subsystem, &request.host) {
+        if request.host.is_function_host() {
+            return Err(invalid_host().into());
+        }
+        if self.is_ending_for(&request) {
             return Err(NotAdmitted::Later);
         }
         Ok(self.connect_admin(request, context, now)?)
     }
 
-    /// True while a controller of this host at this subsystem ends: a write of its queues could be applied behind one of the next. Controllers of other hosts
-    /// keep none waiting.
-    pub fn is_ending(&self, subsystem: &Nqn, host: &Nqn) -> bool {
-        let mut of_host = self.roll.of_host(Some(subsystem.clone()), host);
+    /// True while a controller of this host at this subsystem ends: a write of its queues could be applied behind one of the next. Of controllers of others
+    /// no order is promised.
+    fn is_ending_for(&self, request: &ConnectRequest) -> bool {
+        let subsystem = Some(request.subsystem.clone());
+        let mut of_host = self.roll.of_host(subsystem, &request.host);
         of_host.any(|id| self.associations.get(&id).is_some_and(|it| it.ending))
+    }
+
+    /// The same of functions, whichever: one machine may have several of a subsystem, or come back by another.
+    pub fn is_local_ending(&self, subsystem: &Nqn) -> bool {
+        self.associations.values().any(|it| {
+            let controller = &it.controller;
+            it.ending
+                && !controller.transport().is_fabric()
+                && controller
+                    .subsystem()
+                    .is_some_and(|it| it.nqn == *subsystem)
+        })
     }
 
     fn connect_admin(
@@ -138,9 +154,6 @@ impl Registry {
         context: &ConnectContext,
         now: Time,
     ) -> Result<Admitted, Completion> {
-        if request.host.is_function_host() {
-            return Err(invalid_host());
-        }
         let (role, namespaces) = self.role(&request, context.local)?;
         let queue_entries_max = match &role {
             Role::Io { subsystem } => subsystem.limits.admin_queue_entries_max(),
