@@ -13,10 +13,7 @@ use nix::sys::stat::{SFlag, fstat};
 use nix::sys::statfs::{HUGETLBFS_MAGIC, TMPFS_MAGIC, fstatfs};
 use reactor::buf::Region;
 
-use crate::windows::Access;
-
-/// Of a page that is not huge.
-const PAGE_BYTES: u64 = 4096;
+use crate::windows::{Access, PAGE_BYTES};
 
 /// Why a descriptor cannot be mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -79,8 +76,8 @@ unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
 impl Shared {
-    /// Maps `bytes` from `offset` on of a descriptor, for what `access` allows, and of huge pages what else is in them ([`mapped_bytes`]). `keeper` is dropped once it is unmapped again. A file that takes seals is sealed
-    /// against getting shorter: [`Shared::keeps_length`].
+    /// Maps `bytes` from `offset` on of a descriptor, for what `access` allows, and of huge pages what else is in them ([`mapped_bytes`]). `keeper` is
+    /// dropped once it is unmapped again. A file that takes seals is sealed against getting shorter: [`Shared::keeps_length`].
     ///
     /// # Errors
     /// [`MapError`].
@@ -287,7 +284,7 @@ mod tests {
         let whole = Shared::map(&file, 0, 4 << 20, Access::BOTH, ()).unwrap();
         assert_eq!(mapped_bytes(&file, 0x10_0000, 0x20_0000), Ok(4 << 20));
         for _ in 0..3 {
-            // Its end is checked: in a test that fails.
+            // Unmapped at the end of each turn, which `drop` asserts.
             let part = Shared::map(&file, 0x10_0000, 0x20_0000, Access::BOTH, ()).unwrap();
             let last = 0x1F_FFFF;
             // SAFETY: inside of both mappings, which nobody else uses.

@@ -107,10 +107,7 @@ impl Machine {
 
     /// The same with an enabled controller and one pair of I/O queues.
     pub fn running(&self) -> Guest {
-        let mut guest = self.guest();
-        guest.enable();
-        guest.create_pair(1);
-        guest
+        self.guest().started()
     }
 }
 
@@ -189,6 +186,13 @@ impl Guest {
     /// The guest has a disk that works.
     pub fn still_works(&mut self) {
         self.works(1, 3);
+    }
+
+    /// With an enabled controller and one pair of I/O queues.
+    pub fn started(mut self) -> Guest {
+        self.enable();
+        self.create_pair(1);
+        self
     }
 
     pub fn new(client: Client) -> Guest {

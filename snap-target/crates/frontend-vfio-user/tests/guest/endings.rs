@@ -272,9 +272,7 @@ fn a_function_has_one_client_after_the_other() {
     assert!(third.is_silent());
     gate.open();
     third.reply(version).unwrap();
-    let mut guest = Guest::new(third);
-    guest.enable();
-    guest.create_pair(1);
+    let mut guest = Guest::new(third).started();
     guest.put(DATA, &pattern(9, 4096));
     assert_eq!(
         status(&guest.run(1, transfer(1, 5, 1, DATA, 0))),
@@ -298,9 +296,7 @@ fn a_client_that_comes_back_at_once_is_let_in() {
     gate.open();
     assert!(third.is_let_go());
     second.reply(version).unwrap();
-    let mut guest = Guest::new(second);
-    guest.enable();
-    guest.create_pair(1);
+    let mut guest = Guest::new(second).started();
     let read = guest.run(1, transfer(2, 0, 1, DATA, 0));
     assert_eq!(status(&read), Status::SUCCESS);
     drop(guest);
@@ -317,9 +313,7 @@ fn a_subsystem_reset_resets_every_function() {
     let machine = Machine::start(store, 2);
     let path = machine.add_function(7, Doorbells::Rung);
     let mut first = machine.running();
-    let mut second = Guest::new(Client::connect(&path));
-    second.enable();
-    second.create_pair(1);
+    let mut second = Guest::new(Client::connect(&path)).started();
     assert_eq!(first.read_register(0, 8) >> 36 & 1, 1, "CAP.NSSRS");
     // Any other word changes nothing.
     first.write_register(0x20, 0x4E56_4D64);

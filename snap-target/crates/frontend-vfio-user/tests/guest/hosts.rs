@@ -20,9 +20,7 @@ const SECOND: u16 = 7;
 /// A guest of function `pf7`, and the one of `pf0`.
 fn guests(machine: &Machine) -> (Guest, Guest) {
     let path = machine.add_function(SECOND, Doorbells::Rung);
-    let mut second = Guest::new(Client::connect(&path));
-    second.enable();
-    second.create_pair(1);
+    let second = Guest::new(Client::connect(&path)).started();
     (machine.running(), second)
 }
 
@@ -113,9 +111,7 @@ fn a_client_waits_for_the_last_write_of_every_function() {
     assert!(second.is_silent());
     gate.open();
     second.reply(version).unwrap();
-    let mut second = Guest::new(second);
-    second.enable();
-    second.create_pair(1);
+    let mut second = Guest::new(second).started();
     let read = second.run(1, transfer(READ, 0, 1, DATA, 0));
     assert_eq!(status(&read), Status::SUCCESS);
 }
