@@ -123,6 +123,12 @@ const _: () = assert!(FUNCTIONS_MAX as u64 * guest_memory::CLIENT_BYTES_MAX <= G
 const _: () =
     assert!(FUNCTIONS_MAX as u64 * frontend_vfio_user::CLIENT_MAPPINGS_MAX <= GUEST_MAPPINGS_MAX);
 const _: () = assert!(
+    frontend_vhost_user_blk::CLIENT_MAPPINGS_MAX + 1 < frontend_vfio_user::CLIENT_MAPPINGS_MAX,
+    "a function is of either kind"
+);
+// Doorbells that are polled, and records of what is in flight, are mapped besides.
+const _: () = assert!(2 * GUEST_MAPPINGS_MAX <= guest_memory::MAPPINGS_MAX as u64);
+const _: () = assert!(
     FLUSH_TIME_MAX.as_secs() + LIFE_PATIENCE.as_secs() < DRAIN_MARGIN.as_secs(),
     "a state folder that hangs does not hold the end up"
 );

@@ -32,7 +32,14 @@ impl DoorbellPage {
         let file = memfd_create("xio-doorbells", flags)?;
         ftruncate(&file, MAPPABLE.offset + MAPPABLE.size)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        let shared = Shared::map(&file, MAPPABLE.offset, MAPPABLE.size, Access::BOTH, ());
+        let shared = Shared::map(
+            &file,
+            MAPPABLE.offset,
+            MAPPABLE.size,
+            Access::BOTH,
+            Arc::default(),
+            (),
+        );
         let shared = shared.map_err(io::Error::other)?;
         let area = Area::whole(&Arc::new(shared));
         Ok(Self {

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use frontend_nvme::link::{LinkError, LinkEvent, LinkLimits};
+use guest_memory::{Loss, Windows};
 use nvme::controller::Registers;
 use nvme::pcie::{CompletionQueue, Queues};
 use nvme::queue::QueueId;
@@ -133,6 +134,7 @@ impl FunctionLink {
             limits.transfer_bytes_max,
         );
         let bell = Fd::from(common.bell.try_clone()?);
+        let loss = Loss::told_by(common.bell.try_clone()?);
         let socket = Fd::from(stream);
         let owner = ring.register()?;
         seat.take(&socket);
@@ -144,7 +146,10 @@ impl FunctionLink {
             names,
             limits: *limits,
             common,
-            view: View::default(),
+            view: View {
+                windows: Windows::of(Arc::new(loss)),
+                ..View::default()
+            },
             config: ConfigSpace::new(),
             bar: Bar::new(),
             admin,

@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use guest_memory::{Access, Area, Shared};
+use guest_memory::{Access, Area, Loss, Shared};
 use rustix::fs::{MemfdFlags, SealFlags};
 use vhost_user::Inflight;
 use virtio_ring::Format;
@@ -42,6 +42,7 @@ impl Records {
         asked: Inflight,
         format: Format,
         told: Told,
+        loss: &Arc<Loss>,
     ) -> Result<(Self, OwnedFd), SessionError> {
         let bytes = bytes_of(asked, format)? + TOLD_BYTES as u64;
         let system = |what| {
@@ -60,7 +61,7 @@ impl Records {
             file_offset: 0,
             ..asked
         };
-        let records = Self::over(&file, about, format)?;
+        let records = Self::over(&file, about, format, loss)?;
         if let Some(area) = &records.told {
             told.store(area);
         }
@@ -72,11 +73,12 @@ impl Records {
         about: Inflight,
         file: &OwnedFd,
         format: Format,
+        loss: &Arc<Loss>,
     ) -> Result<Self, SessionError> {
         if about.bytes < bytes_of(about, format)? {
             return Err(SessionError::Inflight("it is shorter than its queues need"));
         }
-        let records = Self::over(file, about, format)?;
+        let records = Self::over(file, about, format, loss)?;
         match records.memory.keeps_length() {
             true => Ok(records),
             false => Err(SessionError::Inflight(
@@ -85,11 +87,23 @@ impl Records {
         }
     }
 
-    fn over(file: &OwnedFd, about: Inflight, format: Format) -> Result<Self, SessionError> {
+    fn over(
+        file: &OwnedFd,
+        about: Inflight,
+        format: Format,
+        loss: &Arc<Loss>,
+    ) -> Result<Self, SessionError> {
         if about.bytes > INFLIGHT_BYTES_MAX {
             return Err(SessionError::Inflight("it is longer than any queues need"));
         }
-        let memory = Shared::map(file, about.file_offset, about.bytes, Access::BOTH, ())?;
+        let memory = Shared::map(
+            file,
+            about.file_offset,
+            about.bytes,
+            Access::BOTH,
+            loss.clone(),
+            (),
+        )?;
         let memory = Arc::new(memory);
         let behind = usize::try_from(bytes_of(about, format)?).ok();
         let told = behind.and_then(|behind| Area::of(&memory, behind, TOLD_BYTES));

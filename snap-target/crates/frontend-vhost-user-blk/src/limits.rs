@@ -59,6 +59,8 @@ pub(crate) const LINGERS_MS_MAX: u32 = 25_000;
 pub(crate) const INFLIGHT_BYTES_MAX: u64 = 64 << 20;
 /// Regions of a guest's memory: GET_MAX_MEM_SLOTS.
 pub(crate) const MEMORY_REGIONS_MAX: usize = 64;
+/// Mappings of them: a table is mapped before the one that it replaces is unmapped. One more has the records of what is in flight.
+pub const CLIENT_MAPPINGS_MAX: u64 = 2 * MEMORY_REGIONS_MAX as u64;
 /// Orders that wait for one reactor.
 pub(crate) const ORDERS_MAX: usize = 1024;
 

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use guest_memory::{Access, Quota, Shared, Window, Windows};
+use guest_memory::{Access, Loss, Quota, Shared, Window, Windows};
 use vhost_user::MemoryRegion;
 
 use crate::error::SessionError;
-use crate::limits::MEMORY_REGIONS_MAX;
+use crate::limits::{CLIENT_MAPPINGS_MAX, MEMORY_REGIONS_MAX};
 
 /// All regions at one moment, mapped. A change makes another one.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct GuestMap {
     pub(crate) windows: Arc<Windows>,
     regions: Vec<Mapped>,
@@ -38,13 +38,29 @@ pub(crate) struct Going {
     gone: Arc<Gone>,
 }
 
+impl Default for GuestMap {
+    fn default() -> Self {
+        Self::nothing(Arc::default())
+    }
+}
+
 impl GuestMap {
+    fn nothing(gone: Arc<Gone>) -> Self {
+        Self {
+            windows: Arc::new(Windows::of(gone.loss.clone())),
+            regions: Vec::new(),
+            gone,
+        }
+    }
+
+    /// Whether memory of the connection is lost.
+    pub(crate) fn loss(&self) -> &Arc<Loss> {
+        &self.gone.loss
+    }
+
     /// These regions, whichever there were. One that stays as it was keeps its mapping: what is in flight there need not end.
     pub(crate) fn of(&self, given: &[(MemoryRegion, OwnedFd)]) -> Result<Self, SessionError> {
-        let nothing = Self {
-            gone: self.gone.clone(),
-            ..Self::default()
-        };
+        let nothing = Self::nothing(self.gone.clone());
         given.iter().try_fold(nothing, |map, (region, file)| {
             let identity = identity(file)?;
             let is_it = |it: &&Mapped| it.region == *region && it.file == identity;
@@ -121,7 +137,8 @@ impl GuestMap {
         let charge = self.gone.quota.charge(taken)?;
         let (name, farewell) = self.gone.next();
         let keeper = (charge, farewell);
-        let memory = Shared::map(file, file_offset, bytes, Access::BOTH, keeper)?;
+        let loss = self.loss().clone();
+        let memory = Shared::map(file, file_offset, bytes, Access::BOTH, loss, keeper)?;
         if !memory.keeps_length() {
             self.gone.warn_of_length();
         }
@@ -161,6 +178,7 @@ impl Going {
 #[derive(Debug)]
 struct Gone {
     quota: Quota,
+    loss: Arc<Loss>,
     state: Mutex<State>,
     changed: Condvar,
     has_warned: AtomicBool,
@@ -175,8 +193,8 @@ struct State {
 impl Default for Gone {
     fn default() -> Self {
         Self {
-            // A table is mapped before the one that it replaces is unmapped.
-            quota: Quota::new(2 * MEMORY_REGIONS_MAX as u64),
+            quota: Quota::new(CLIENT_MAPPINGS_MAX),
+            loss: Arc::default(),
             state: Mutex::default(),
             changed: Condvar::default(),
             has_warned: AtomicBool::default(),
@@ -197,7 +215,7 @@ impl Gone {
     fn warn_of_length(&self) {
         if !self.has_warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
-                "a guest's memory is a file that its monitor can make shorter, and this daemon ends by SIGBUS if it does: give the guest a memory-backend-memfd, which is sealed against that"
+                "a guest's memory is a file that its monitor can make shorter, and the guest loses its disk if it does: give the guest a memory-backend-memfd, which is sealed against that"
             );
         }
     }

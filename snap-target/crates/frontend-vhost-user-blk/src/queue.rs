@@ -225,7 +225,7 @@ impl Queue {
         self.guest.change(windows);
         let moved = self.ring.move_to(&self.guest, &self.layout);
         moved.map_err(|error| {
-            self.broken(&error);
+            self.break_rules(&error);
             error.to_string()
         })
     }
@@ -392,7 +392,7 @@ impl Queue {
                     }
                     return;
                 }
-                Err(error) => return self.broken(&error),
+                Err(error) => return self.break_rules(&error),
             }
         }
         self.is_behind = true;
@@ -532,7 +532,7 @@ impl Queue {
     fn give_back(&mut self, head: Head, written: Option<u32>) {
         match self.ring.give_back(head, written) {
             Ok(()) => self.has_given_back = true,
-            Err(error) => self.broken(&error),
+            Err(error) => self.break_rules(&error),
         }
         if self.ring.held() >= HELD_ANSWERS_MAX {
             self.publish();
@@ -544,6 +544,10 @@ impl Queue {
 
     /// What was given back is the driver's.
     pub(crate) fn publish(&mut self) {
+        // After all that was done for them: who has lost memory hears of nothing that was done with it.
+        if self.guest.windows.loss().has_happened() {
+            return self.broken("memory of its guest is lost: a page of it could not be had");
+        }
         self.ring.publish();
         self.moved_bytes = 0;
     }
@@ -601,10 +605,15 @@ impl Queue {
         }
     }
 
-    fn broken(&mut self, error: &RingError) {
-        if !std::mem::replace(&mut self.is_broken, true) {
-            tracing::error!(queue = self.name, %error, "the queue ends: its driver breaks the rules of its ring");
+    fn break_rules(&mut self, error: &RingError) {
+        self.broken(&format!("its driver breaks the rules of its ring: {error}"));
+    }
+
+    fn broken(&mut self, why: &str) {
+        if std::mem::replace(&mut self.is_broken, true) {
+            return;
         }
+        tracing::error!(queue = self.name, why, "the queue ends");
         if let Some(file) = &self.error {
             peer_event::signal(file);
         }

@@ -140,7 +140,8 @@ impl Session {
             Request::SetInflightFd(about, file) => {
                 self.has(PROTOCOL_F_INFLIGHT_SHMFD)?;
                 self.none_runs()?;
-                self.take_up(Records::take_up(about, &file, self.format())?);
+                let loss = self.memory.loss();
+                self.take_up(Records::take_up(about, &file, self.format(), loss)?);
             }
         }
         Ok(Handled::Done)
@@ -226,7 +227,7 @@ impl Session {
             disk: self.shown.disk().identity(),
             writeback: self.cache == Cache::WritesBack,
         };
-        let (records, file) = Records::create(asked, self.format(), told)?;
+        let (records, file) = Records::create(asked, self.format(), told, self.memory.loss())?;
         let reply = Reply::Inflight(records.about, file);
         self.records = Some(records);
         // The driver begins anew.

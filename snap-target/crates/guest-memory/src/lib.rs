@@ -8,9 +8,11 @@
 //! a byte is moved. The guest may change the bytes at any time: they are copied, once, in or out, with volatile accesses or through raw pointers, and no
 //! slice lies over them.
 //!
-//! **What it does not do.** It does not move bytes of windows without a descriptor: [`Fault::NotShared`]. A file that its owner makes shorter than what is
-//! mapped of it kills the process that touches the missing bytes (SIGBUS): a descriptor is sealed against that and checked when it is mapped; where it
-//! takes no seals, whoever shares it is trusted not to do that afterwards, and [`Shared::keeps_length`] says so.
+//! Memory that is not there when it is touched, since its file was made shorter or no page is left for it, is lost: the first mapping installs a handler of
+//! SIGBUS for the process, by which the access goes on in memory of our own, and from then on nothing of that client's is touched ([`Fault::Lost`], [`Loss`]).
+//!
+//! **What it does not do.** It does not move bytes of windows without a descriptor: [`Fault::NotShared`]. It does not keep a file from being made shorter where
+//! that takes no seals: [`Shared::keeps_length`].
 
 #![deny(unsafe_code)]
 
@@ -24,6 +26,11 @@ mod area;
     reason = "copies between guest memory and buffers; each block says why"
 )]
 mod copy;
+#[allow(
+    unsafe_code,
+    reason = "handles SIGBUS, and maps memory in it; each block says why"
+)]
+mod loss;
 mod quota;
 #[allow(unsafe_code, reason = "maps descriptors; each block says why")]
 mod shared;
@@ -36,6 +43,7 @@ mod windows;
 
 pub use area::Area;
 pub use copy::{from_guest, to_guest};
+pub use loss::{Loss, MAPPINGS_MAX};
 pub use quota::{CLIENT_BYTES_MAX, Charge, Quota};
 pub use shared::{MapError, Shared, mapped_bytes};
 pub use view::Leases;

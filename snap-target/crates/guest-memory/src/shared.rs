@@ -4,6 +4,7 @@ use std::any::Any;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
@@ -13,6 +14,7 @@ use nix::sys::stat::{SFlag, fstat};
 use nix::sys::statfs::{HUGETLBFS_MAGIC, TMPFS_MAGIC, fstatfs};
 use reactor::buf::Region;
 
+use crate::loss::{Loss, Watched};
 use crate::windows::{Access, PAGE_BYTES};
 
 /// Why a descriptor cannot be mapped.
@@ -59,6 +61,8 @@ pub struct Shared {
     mapping: (NonNull<u8>, usize),
     access: Access,
     keeps_length: bool,
+    /// Dropped before the memory is unmapped.
+    watched: Option<Watched>,
     /// Dropped after the memory was unmapped: who waits for that is told so.
     keeper: Option<Box<dyn Any + Send + Sync>>,
 }
@@ -77,7 +81,7 @@ unsafe impl Sync for Shared {}
 
 impl Shared {
     /// Maps `bytes` from `offset` on of a descriptor, for what `access` allows, and of huge pages what else is in them ([`mapped_bytes`]). `keeper` is
-    /// dropped once it is unmapped again. A file that takes seals is sealed against getting shorter: [`Shared::keeps_length`].
+    /// dropped once it is unmapped again, and `loss` is told where a page cannot be had. A file that takes seals is sealed against getting shorter: [`Shared::keeps_length`].
     ///
     /// # Errors
     /// [`MapError`].
@@ -86,6 +90,7 @@ impl Shared {
         offset: u64,
         bytes: u64,
         access: Access,
+        loss: Arc<Loss>,
         keeper: impl Any + Send + Sync,
     ) -> Result<Self, MapError> {
         let pages = Pages::of(fd.as_fd(), offset, bytes)?;
@@ -99,18 +104,21 @@ impl Shared {
         let mut protection = ProtFlags::PROT_NONE;
         protection.set(ProtFlags::PROT_READ, access.read);
         protection.set(ProtFlags::PROT_WRITE, access.write);
-        // Not MAP_NORESERVE: huge pages that are not there are refused here, and do not end this process (SIGBUS) when they are touched.
+        // Not MAP_NORESERVE: huge pages that are not there are refused here, and not missed when they are touched.
         let flags = MapFlags::MAP_SHARED;
         let start = pages.start_in_file;
         // SAFETY: a fresh mapping at an address of the kernel's choice touches no existing memory.
         let mapped = unsafe { mmap(None, pages.len, protection, flags, fd, start)? }.cast::<u8>();
+        let mapping = (mapped, pages.len.get());
+        let watched = Watched::begin(mapped, mapping.1, loss).inspect_err(|_| unmap(mapping))?;
         // SAFETY: the pages begin so many bytes before what is asked for, and reach to its end.
         let base = unsafe { mapped.add(pages.before) };
         Ok(Self {
             region: Region::new(base, pages.asked),
-            mapping: (mapped, pages.len.get()),
+            mapping,
             access,
             keeps_length,
+            watched: Some(watched),
             keeper: Some(Box::new(keeper)),
         })
     }
@@ -127,7 +135,7 @@ impl Shared {
         self.access
     }
 
-    /// Whether nobody can make the file shorter. Else whoever shared it can, and the next access to what is missing ends this process (SIGBUS).
+    /// Whether nobody can make the file shorter. Else whoever shared it can, and loses its memory with the next access to what is missing.
     #[must_use]
     pub fn keeps_length(&self) -> bool {
         self.keeps_length
@@ -214,12 +222,17 @@ fn seal(file: BorrowedFd<'_>) -> bool {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        let (base, len) = self.mapping;
-        // SAFETY: mapped by `map`, unmapped once; whoever has a pointer into it holds a reference.
-        let unmapped = unsafe { munmap(base.cast(), len) };
-        debug_assert_eq!(unmapped, Ok(()), "a mapping of our own");
+        drop(self.watched.take());
+        unmap(self.mapping);
         drop(self.keeper.take());
     }
+}
+
+/// Undoes what [`Shared::map`] has mapped, whose last reference goes.
+fn unmap((base, len): (NonNull<u8>, usize)) {
+    // SAFETY: mapped by `map`, unmapped once; whoever has a pointer into it holds a reference.
+    let unmapped = unsafe { munmap(base.cast(), len) };
+    debug_assert_eq!(unmapped, Ok(()), "a mapping of our own");
 }
 
 #[cfg(test)]
@@ -240,7 +253,7 @@ mod tests {
     #[test]
     fn a_file_that_takes_seals_keeps_its_length() {
         let file = file(MFdFlags::MFD_ALLOW_SEALING);
-        let shared = Shared::map(&file, 0, 4096, Access::BOTH, ()).unwrap();
+        let shared = Shared::map(&file, 0, 4096, Access::BOTH, Arc::default(), ()).unwrap();
         assert!(shared.keeps_length());
         assert_eq!(ftruncate(&file, 0), Err(Errno::EPERM));
         ftruncate(&file, 16384).unwrap();
@@ -249,7 +262,15 @@ mod tests {
     #[test]
     fn of_others_it_is_known_that_they_need_not() {
         // Without MFD_ALLOW_SEALING no seal can be set.
-        let shared = Shared::map(file(MFdFlags::empty()), 0, 4096, Access::BOTH, ()).unwrap();
+        let shared = Shared::map(
+            file(MFdFlags::empty()),
+            0,
+            4096,
+            Access::BOTH,
+            Arc::default(),
+            (),
+        )
+        .unwrap();
         assert!(!shared.keeps_length());
     }
 
@@ -281,11 +302,19 @@ mod tests {
     fn a_part_of_huge_pages_is_mapped_and_unmapped() {
         let file = memfd_create("guest", MFdFlags::MFD_HUGETLB | MFdFlags::MFD_HUGE_2MB).unwrap();
         ftruncate(&file, 4 << 20).unwrap();
-        let whole = Shared::map(&file, 0, 4 << 20, Access::BOTH, ()).unwrap();
+        let whole = Shared::map(&file, 0, 4 << 20, Access::BOTH, Arc::default(), ()).unwrap();
         assert_eq!(mapped_bytes(&file, 0x10_0000, 0x20_0000), Ok(4 << 20));
         for _ in 0..3 {
             // Unmapped at the end of each turn, which `drop` asserts.
-            let part = Shared::map(&file, 0x10_0000, 0x20_0000, Access::BOTH, ()).unwrap();
+            let part = Shared::map(
+                &file,
+                0x10_0000,
+                0x20_0000,
+                Access::BOTH,
+                Arc::default(),
+                (),
+            )
+            .unwrap();
             let last = 0x1F_FFFF;
             // SAFETY: inside of both mappings, which nobody else uses.
             unsafe {
@@ -307,7 +336,8 @@ mod tests {
         on_disk.set_len(8192).unwrap();
         let (pipe, _) = nix::unistd::pipe().unwrap();
         for file in [device.into(), OwnedFd::from(on_disk), pipe] {
-            let refused = Shared::map(&file, 0, 4096, Access::BOTH, ()).unwrap_err();
+            let refused =
+                Shared::map(&file, 0, 4096, Access::BOTH, Arc::default(), ()).unwrap_err();
             assert_eq!(refused, MapError::NotMemory);
         }
     }

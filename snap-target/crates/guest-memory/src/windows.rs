@@ -3,6 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use crate::loss::Loss;
 use crate::shared::Shared;
 
 /// The granularity of windows.
@@ -109,6 +110,14 @@ pub enum Fault {
         /// Where.
         address: u64,
     },
+    /// The client has lost memory: nothing of it is touched any more.
+    #[error(
+        "address {address:#x} is of a client that has lost memory: a page of it could not be had"
+    )]
+    Lost {
+        /// Where.
+        address: u64,
+    },
 }
 
 /// See the module.
@@ -116,6 +125,8 @@ pub enum Fault {
 pub struct Windows {
     /// By address; none overlaps another.
     windows: Vec<Window>,
+    /// Of whoever they are mapped for ([`Shared::map`]).
+    loss: Arc<Loss>,
 }
 
 /// A run of bytes inside of one window.
@@ -130,6 +141,22 @@ pub struct Run<'a> {
 }
 
 impl Windows {
+    /// None yet, of a client.
+    #[must_use]
+    pub fn of(loss: Arc<Loss>) -> Self {
+        Self {
+            windows: Vec::new(),
+            loss,
+        }
+    }
+
+    /// Whether memory of its client is lost: what is to be told to it, is to be told after this was asked.
+    #[must_use]
+    #[inline]
+    pub fn loss(&self) -> &Arc<Loss> {
+        &self.loss
+    }
+
     /// These and one more, where there are `limit` at most.
     ///
     /// # Errors
@@ -158,7 +185,8 @@ impl Windows {
         }
         let mut windows = self.windows.clone();
         windows.insert(at, window);
-        Ok(Self { windows })
+        let loss = self.loss.clone();
+        Ok(Self { windows, loss })
     }
 
     /// These without the one that was taken in exactly so, and what it was.
@@ -173,7 +201,8 @@ impl Windows {
         };
         let mut windows = self.windows.clone();
         let window = windows.remove(at);
-        Ok((Self { windows }, window))
+        let loss = self.loss.clone();
+        Ok((Self { windows, loss }, window))
     }
 
     /// All of them, by address.
@@ -260,6 +289,9 @@ impl Windows {
         };
         if !allows {
             return Err(Fault::Denied { address });
+        }
+        if self.loss.has_happened() {
+            return Err(Fault::Lost { address });
         }
         let offset = address - window.address;
         let bytes = bytes.min(window.size - offset);

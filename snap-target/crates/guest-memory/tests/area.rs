@@ -19,7 +19,7 @@ fn memory(pages: u64, access: Access) -> (OwnedFd, Arc<Shared>) {
     let file =
         nix::sys::memfd::memfd_create("guest", nix::sys::memfd::MFdFlags::MFD_CLOEXEC).unwrap();
     nix::unistd::ftruncate(&file, i64::try_from(pages * PAGE).unwrap()).unwrap();
-    let memory = Shared::map(&file, 0, pages * PAGE, access, ()).unwrap();
+    let memory = Shared::map(&file, 0, pages * PAGE, access, Arc::default(), ()).unwrap();
     (file, Arc::new(memory))
 }
 
@@ -101,7 +101,7 @@ fn values_are_little_endian_and_where_they_are() {
 #[test]
 fn a_value_may_lie_across_windows() {
     let (file, memory) = memory(2, Access::BOTH);
-    let second = Shared::map(&file, PAGE, PAGE, Access::BOTH, ()).unwrap();
+    let second = Shared::map(&file, PAGE, PAGE, Access::BOTH, Arc::default(), ()).unwrap();
     let windows = Windows::default().with(window(0x1000, 1, Some(&memory), Access::BOTH), 2);
     let windows = windows
         .unwrap()
@@ -135,6 +135,7 @@ fn an_area_keeps_its_memory_mapped() {
             0,
             PAGE,
             Access::BOTH,
+            Arc::default(),
             std::sync::Mutex::new(Told(tell)),
         )
         .unwrap(),

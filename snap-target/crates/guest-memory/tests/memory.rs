@@ -50,7 +50,7 @@ fn windows(file: &std::fs::File) -> Windows {
         size: 0x2000,
         access: BOTH,
         memory: Some(Arc::new(
-            Shared::map(file, offset, 0x2000, BOTH, ()).unwrap(),
+            Shared::map(file, offset, 0x2000, BOTH, Arc::default(), ()).unwrap(),
         )),
     };
     let apart = Window {
@@ -180,7 +180,7 @@ fn a_window_stays_mapped_as_long_as_a_buffer_lies_in_it() {
     let mut guest = file(0x1000);
     let unmapped = Arc::new(AtomicU32::new(0));
     let keeper = Count(unmapped.clone());
-    let memory = Shared::map(&guest, 0, 0x1000, BOTH, keeper).unwrap();
+    let memory = Shared::map(&guest, 0, 0x1000, BOTH, Arc::default(), keeper).unwrap();
     let window = Window {
         address: 0,
         size: 0x1000,
@@ -204,15 +204,15 @@ fn a_window_stays_mapped_as_long_as_a_buffer_lies_in_it() {
 #[test]
 fn a_file_that_is_too_short_is_not_mapped() {
     let guest = file(0x1800);
-    let short = Shared::map(&guest, 0x1000, 0x1000, BOTH, ()).unwrap_err();
+    let short = Shared::map(&guest, 0x1000, 0x1000, BOTH, Arc::default(), ()).unwrap_err();
     let expected = MapError::Short {
         file_bytes: 0x1800,
         end: 0x2000,
     };
     assert_eq!(short, expected);
-    let place = Shared::map(&guest, u64::MAX, 0x1000, BOTH, ()).unwrap_err();
+    let place = Shared::map(&guest, u64::MAX, 0x1000, BOTH, Arc::default(), ()).unwrap_err();
     assert!(matches!(place, MapError::Place { .. }), "{place:?}");
-    let odd = Shared::map(&guest, 0x10, 0x1000, BOTH, ()).unwrap_err();
+    let odd = Shared::map(&guest, 0x10, 0x1000, BOTH, Arc::default(), ()).unwrap_err();
     assert!(matches!(odd, MapError::Place { .. }), "{odd:?}");
 }
 

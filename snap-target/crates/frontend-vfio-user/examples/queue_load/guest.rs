@@ -278,7 +278,7 @@ fn doorbells(client: &mut Client) -> Area {
 }
 
 fn mapped(file: &OwnedFd, offset: u64, bytes: u64) -> Area {
-    let shared = Shared::map(file, offset, bytes, Access::BOTH, ()).unwrap();
+    let shared = Shared::map(file, offset, bytes, Access::BOTH, Arc::default(), ()).unwrap();
     Area::whole(&Arc::new(shared)).unwrap()
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use frontend_nvme::link::LinkEvent;
-use guest_memory::{Access, MapError, Refused, Shared, Window};
+use guest_memory::{Access, MapError, Refused, Shared, Window, Windows};
 use nvme::pcie::Doorbell;
 use nvme::queue::QueueId;
 use nvme_spec::register::Cc;
@@ -113,7 +113,8 @@ impl FunctionLink {
                 let charge = bytes.and_then(|bytes| self.seat.quota.charge(bytes));
                 let shared = charge.and_then(|charge| {
                     let keeper = (charge, RingsWhenUnmapped(self.common.bell.clone()));
-                    Shared::map(fd, offset, size, access, keeper)
+                    let loss = self.view.windows.loss().clone();
+                    Shared::map(fd, offset, size, access, loss, keeper)
                 });
                 Some(Arc::new(
                     shared.map_err(|error| unmappable(address, error))?,
@@ -144,7 +145,8 @@ impl FunctionLink {
         let (left, gone) = match unmap {
             Unmap::All => {
                 let gone = self.view.windows.iter().cloned().collect();
-                (guest_memory::Windows::default(), gone)
+                let none = Windows::of(self.view.windows.loss().clone());
+                (none, gone)
             }
             Unmap::Window { address, size } => match self.view.windows.without(address, size) {
                 Ok((left, window)) => (left, vec![window]),

@@ -26,6 +26,7 @@ impl FunctionLink {
                 (TAG_BELL, _) => {
                     self.receiving.is_waiting_for_bell = false;
                     self.common.bell.hear();
+                    self.look_for_loss();
                 }
                 (TAG_RESET, Payload::Timer) => self.give_up_reset(),
                 (TAG_APART, Payload::Timer) => self.give_up_messages(),
@@ -33,6 +34,13 @@ impl FunctionLink {
                 (TAG_SEND, Payload::Timer) => self.is_send_timed = false,
                 _ => {}
             }
+        }
+    }
+
+    /// A client without its memory is let go: what its queues have done since is told to nobody.
+    fn look_for_loss(&mut self) {
+        if self.view.windows.loss().has_happened() && !self.is_over {
+            self.fail("a page of the guest's memory could not be had: its file is shorter than what was mapped, or there is no room for the page".to_owned());
         }
     }
 

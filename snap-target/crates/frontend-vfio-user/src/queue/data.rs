@@ -98,6 +98,10 @@ impl Queue {
             Err(Why::Failed(status)) => return Err(status),
             Err(Why::Apart) => return self.begin_move(slot, Way::FromGuest, buffer, None),
         }
+        // What lay in a page that could not be had is not what the guest wrote.
+        if self.sight.windows().loss().has_happened() {
+            return Err(Status::DATA_TRANSFER_ERROR);
+        }
         self.received(slot, buffer);
         Ok(())
     }

@@ -308,7 +308,8 @@ impl Guest {
         let (info, fds) = self.region_info(0);
         let area = [words(&[1, 0]), longs(&[0x1000, 0x1000])].concat();
         assert_eq!(info[40..], area, "one area: the second page");
-        let shared = Shared::map(&fds[0], 0x1000, 0x1000, Access::BOTH, ()).unwrap();
+        let shared =
+            Shared::map(&fds[0], 0x1000, 0x1000, Access::BOTH, Arc::default(), ()).unwrap();
         self.page = Area::whole(&Arc::new(shared));
     }
 

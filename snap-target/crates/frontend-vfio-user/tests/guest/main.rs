@@ -26,6 +26,7 @@ mod hostile;
 mod hosts;
 mod interrupts;
 mod lent;
+mod lost;
 mod messages;
 mod ordinary;
 mod polled;

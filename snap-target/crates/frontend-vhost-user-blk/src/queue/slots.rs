@@ -337,6 +337,11 @@ impl Queue {
             deadline,
             snapshot: false,
         };
+        // What lay in a page that could not be had is not what the guest wrote.
+        if self.guest.windows.loss().has_happened() {
+            self.piece_ended(id, true);
+            return true;
+        }
         let done = match engine.ask(self.disk.key, &mut io, asked) {
             Answer::Later => return true,
             // Its bytes are where they belong.

@@ -69,7 +69,8 @@ fn bench_of(direct: bool) -> Bench {
     let engine = Engine::new(&reactor, &set, &config).unwrap();
     let file = memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
     ftruncate(&file, MEMORY_BYTES).unwrap();
-    let memory = Arc::new(Shared::map(&file, 0, MEMORY_BYTES, Access::BOTH, ()).unwrap());
+    let memory =
+        Arc::new(Shared::map(&file, 0, MEMORY_BYTES, Access::BOTH, Arc::default(), ()).unwrap());
     let window = Window {
         address: GUEST,
         size: MEMORY_BYTES,

@@ -18,6 +18,7 @@ mod hostile;
 mod kept;
 mod ledger;
 mod long;
+mod lost;
 mod monitor;
 mod packed;
 mod sequences;

@@ -95,7 +95,7 @@ impl Guest {
 
     pub fn with_bytes(bytes: u64) -> Self {
         let file = memory_file(bytes);
-        let memory = Shared::map(&file, 0, bytes, Access::BOTH, ()).unwrap();
+        let memory = Shared::map(&file, 0, bytes, Access::BOTH, Arc::default(), ()).unwrap();
         Self {
             file,
             bytes,
@@ -111,7 +111,7 @@ impl Guest {
     /// The same guest, in memory of its own.
     pub fn copy(&self) -> Self {
         let file = copy(&self.file);
-        let memory = Shared::map(&file, 0, self.bytes, Access::BOTH, ()).unwrap();
+        let memory = Shared::map(&file, 0, self.bytes, Access::BOTH, Arc::default(), ()).unwrap();
         Self {
             file,
             ram: Area::whole(&Arc::new(memory)).unwrap(),
