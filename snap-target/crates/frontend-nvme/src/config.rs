@@ -114,7 +114,7 @@ impl Service {
         }
     }
 
-    /// How many I/O queues each reactor takes: 1,024 at most, and unless it is said.
+    /// How many I/O queues each reactor takes: 4,096 at most, and unless it is said.
     #[must_use]
     pub fn with_io_queues_per_reactor(self, queues: usize) -> Self {
         Self {

@@ -225,6 +225,11 @@ impl Desk {
         let function = self.function_of(key)?;
         let parted: Box<dyn Parted> = function.create_submission_queue(queue)?;
         let beside = function.beside(queue.id);
+        let most = self.service.io_queues_per_reactor;
+        if beside.is_some_and(|other| !self.placing.has_room_beside(id, other, most)) {
+            self.function_of(key)?.submission_queue_deleted(queue.id);
+            return Err(Status::INVALID_QUEUE_ID.dnr());
+        }
         let entries = u16::try_from(queue.entries).unwrap_or(u16::MAX);
         match self.registry.open_local(id, queue.id, entries) {
             Ok(admitted) => {

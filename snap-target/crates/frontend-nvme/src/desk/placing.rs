@@ -27,6 +27,18 @@ impl Placing {
         self.held.len()
     }
 
+    /// Whether the reactor of a queue takes one more beside it, where it takes so many: what the registry lets in may all come to one.
+    pub(super) fn has_room_beside(
+        &self,
+        controller: ControllerId,
+        other: QueueId,
+        most: usize,
+    ) -> bool {
+        let reactor = self.of(controller, other);
+        let held = reactor.and_then(|reactor| self.held.get(reactor));
+        held.is_none_or(|held| *held < most)
+    }
+
     /// Finds a queue its reactor: that of the queue which it is to be beside; or of several that have the fewest, the first. Where the registry lets in no
     /// more queues than all reactors take together, none gets more than it takes.
     pub(super) fn place(
@@ -78,6 +90,9 @@ mod tests {
         assert_eq!(place(4, None), 1);
         // One that is gone is beside nothing.
         assert_eq!(place(5, Some(QueueId(9))), 1);
+        let has_room = |other, most| placing.has_room_beside(ControllerId(1), QueueId(other), most);
+        assert_eq!((has_room(1, 3), has_room(1, 4)), (false, true));
+        assert_eq!((has_room(4, 3), has_room(9, 0)), (true, true));
     }
 
     #[test]

@@ -188,7 +188,7 @@ impl Registry {
     ///
     /// # Errors
     /// [`Status::CONNECT_INVALID_PARAMETERS`]: no subsystem has that name. [`Status::CONNECT_CONTROLLER_BUSY`]: it has as many controllers as
-    /// it may.
+    /// it may, or there is no room for its queues.
     pub fn attach_local(
         &mut self,
         subsystem: &Nqn,
@@ -200,8 +200,10 @@ impl Registry {
             .subsystem(subsystem)
             .map(|(subsystem, namespaces)| (Arc::clone(subsystem), namespaces.seen_by(host)))
             .ok_or(Status::CONNECT_INVALID_PARAMETERS)?;
-        if self.roll.count(&Some(subsystem.nqn.clone()))
-            >= usize::from(subsystem.limits.controllers_max)
+        if !self.has_admin_place()
+            || self.roll.count(&Some(subsystem.nqn.clone()))
+                >= usize::from(subsystem.limits.controllers_max)
+            || self.io_queues_left(None, &subsystem, host) == 0
         {
             return Err(Status::CONNECT_CONTROLLER_BUSY);
         }

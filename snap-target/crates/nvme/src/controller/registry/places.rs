@@ -8,7 +8,7 @@ use crate::controller::{ControllerId, Subsystem};
 use crate::nqn::Nqn;
 use crate::queue::QueueId;
 
-/// Places for the queues that come over fabrics, of all subsystems together.
+/// Places for the queues of all controllers of all subsystems together, whatever they come over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuePlaces {
     /// Admin queues, those of discovery controllers among them.
@@ -30,13 +30,6 @@ impl Connected {
     }
 }
 
-impl Connected {
-    /// What of its claim counts among those over fabrics.
-    fn counted_claim(&self) -> usize {
-        self.counted.claim()
-    }
-}
-
 impl Registry {
     /// How many queues there is room for; without a word there is no limit but those of the subsystems. To be called before hosts come.
     pub fn set_queue_places(&mut self, places: QueuePlaces) {
@@ -46,7 +39,7 @@ impl Registry {
     /// Whether one more admin queue finds room.
     pub(super) fn has_admin_place(&self) -> bool {
         self.places
-            .is_none_or(|places| self.roll.over_fabrics() < places.admin_queues)
+            .is_none_or(|places| self.associations.len() < places.admin_queues)
     }
 
     /// I/O queues that a controller may have, or where it is none yet, one more of this host: what the others have left.
@@ -73,7 +66,7 @@ impl Registry {
             usize::from(limits.connections_per_host_max).saturating_sub(connections);
         let own = id.and_then(|id| self.associations.get(&id));
         let of_all = self.places.map_or(usize::MAX, |places| {
-            let own = own.map_or(0, Connected::counted_claim);
+            let own = own.map_or(0, |own| own.counted.claim());
             let others = self.roll.claimed() - own;
             places.io_queues.saturating_sub(others)
         });

@@ -15,8 +15,7 @@ type Where = Option<Nqn>;
 pub(super) struct Roll {
     by_host: BTreeMap<(Where, Nqn), BTreeSet<ControllerId>>,
     by_subsystem: BTreeMap<Where, usize>,
-    /// Controllers over fabrics, and the I/O queues that they have or were granted.
-    over_fabrics: usize,
+    /// I/O queues that all controllers have or were granted.
     claimed: usize,
     /// When to look at a controller's keep alive: never later than its deadline, which moves away with each command.
     looks: BTreeSet<(Time, ControllerId)>,
@@ -49,19 +48,14 @@ impl Roll {
         *self.by_subsystem.entry(names.0.clone()).or_default() += 1;
         let of_host = self.by_host.entry(names).or_default();
         of_host.insert(connected.controller.id());
-        if connected.controller.transport().is_fabric() {
-            self.over_fabrics += 1;
-        }
         self.update(connected);
     }
 
     /// Its queues, its keep alive or its end may have changed.
     pub fn update(&mut self, connected: &mut Connected) {
-        if connected.controller.transport().is_fabric() {
-            let claim = connected.claim();
-            self.claimed = self.claimed + claim - connected.counted.claim;
-            connected.counted.claim = claim;
-        }
+        let claim = connected.claim();
+        self.claimed = self.claimed + claim - connected.counted.claim;
+        connected.counted.claim = claim;
         // Silence is news of those alone that are not ending.
         let deadline = match connected.ending {
             true => None,
@@ -97,10 +91,7 @@ impl Roll {
                 self.by_host.remove(&names);
             }
         }
-        if connected.controller.transport().is_fabric() {
-            self.over_fabrics -= 1;
-            self.claimed -= connected.counted.claim;
-        }
+        self.claimed -= connected.counted.claim;
         self.look_at(&mut connected, None);
     }
 
@@ -115,12 +106,7 @@ impl Roll {
         self.by_subsystem.get(subsystem).copied().unwrap_or(0)
     }
 
-    /// Controllers that came over fabrics: each has an admin queue.
-    pub fn over_fabrics(&self) -> usize {
-        self.over_fabrics
-    }
-
-    /// I/O queues that controllers over fabrics have or were granted; one of each that has not asked yet.
+    /// I/O queues that controllers have or were granted; one of each that has not asked yet.
     pub fn claimed(&self) -> usize {
         self.claimed
     }
@@ -147,9 +133,7 @@ impl super::Registry {
     /// Holds the roll against a look at everybody.
     pub(in crate::controller) fn check_roll(&self) {
         let all = || self.associations.values();
-        let over_fabrics = || all().filter(|it| it.controller.transport().is_fabric());
-        assert_eq!(self.roll.over_fabrics, over_fabrics().count());
-        let claimed: usize = over_fabrics().map(Connected::claim).sum();
+        let claimed: usize = all().map(Connected::claim).sum();
         assert_eq!(self.roll.claimed, claimed);
         let counts: usize = self.roll.by_subsystem.values().sum();
         assert_eq!(counts, all().count());

@@ -1,6 +1,7 @@
 //! Places for queues: Number of Queues grants what is left, and every queue that was granted finds its place.
 
 use super::*;
+use nvme_spec::register::Cc;
 
 const BUSY: Status = Status::CONNECT_CONTROLLER_BUSY;
 
@@ -49,6 +50,22 @@ impl Many {
         let mut sqe = fabrics(0x00, 0x14);
         sqe[48..52].copy_from_slice(&cc.to_le_bytes());
         self.run(id, &sqe);
+    }
+
+    /// An enabled controller of a PCIe function.
+    fn function(&mut self, number: u8) -> Result<u16, Status> {
+        let nqn = Nqn::parse(SUBSYSTEM).unwrap();
+        let host = Nqn::function_host(&format!("pf{number}"));
+        let pcie = Transport::Pcie;
+        let id = self.registry.attach_local(&nqn, &host, pcie, Time::ZERO)?;
+        let controller = self.registry.controller_mut(id).unwrap();
+        controller.write_cc(Cc(0x0046_0001), Time::ZERO);
+        Ok(id.0)
+    }
+
+    fn create(&mut self, id: u16, qid: u16) -> Result<(), Status> {
+        let made = self.registry.open_local(ControllerId(id), QueueId(qid), 32);
+        made.map(|_| ())
     }
 
     /// I/O queues granted of so many asked for.
@@ -193,6 +210,44 @@ fn admin_queues_are_bounded() {
     assert!(many.admin(2).is_ok());
 }
 
+/// PCIe functions and hosts of fabrics have one room: none is granted what another has, and none that was granted lacks its place.
+#[test]
+fn functions_share_the_places() {
+    let none_such = Status::INVALID_QUEUE_ID.dnr();
+    let mut many = Many::new(Some((10, 6)), |_| ());
+    let host = many.admin(1).unwrap();
+    assert_eq!(many.ask(host, 4), 4);
+    let function = many.function(0).unwrap();
+    assert_eq!(many.ask(function, 4), 2, "two places are left");
+    assert_eq!((many.admin(2), many.function(1)), (Err(BUSY), Err(BUSY)));
+    for qid in [1, 2] {
+        assert_eq!(many.create(function, qid), Ok(()));
+    }
+    assert_eq!(many.create(function, 3), Err(none_such));
+    for qid in 1..=4 {
+        assert_eq!(many.io(1, host, qid), Ok(()));
+    }
+    many.end(host);
+    // One that has asked for nothing has one place, and what is left.
+    let silent = many.function(1).unwrap();
+    let other = many.admin(2).unwrap();
+    assert_eq!(many.ask(other, 4), 3);
+    assert_eq!(many.create(silent, 2), Err(none_such));
+    assert_eq!(many.create(silent, 1), Ok(()));
+    for qid in 1..=3 {
+        assert_eq!(many.io(2, other, qid), Ok(()));
+    }
+    many.end(function);
+    assert!(many.function(0).is_ok());
+    many.registry.check_roll();
+    // And of admin queues.
+    let mut many = Many::new(Some((2, 100)), |_| ());
+    let (first, _) = (many.function(0).unwrap(), many.admin(1).unwrap());
+    assert_eq!((many.admin(2), many.function(1)), (Err(BUSY), Err(BUSY)));
+    many.end(first);
+    assert!(many.admin(2).is_ok());
+}
+
 /// Whatever hosts do, in whatever order: the roll has what a look at all of them would find.
 #[test]
 fn the_roll_is_true_of_everybody() {
@@ -209,6 +264,9 @@ fn the_roll_is_true_of_everybody() {
         let one = there.get(which % there.len().max(1)).copied();
         match (what % 8, one) {
             (0 | 1, _) | (_, None) => there.extend(many.admin(host).ok().map(|id| (id, host))),
+            (2, _) if which % 2 == 0 => {
+                there.extend(many.function(host).ok().map(|id| (id, host)));
+            }
             (2, _) => {
                 let id = many.connect(host, 0, 0xFFFF, DISCOVERY).ok();
                 there.extend(id.map(|id| (id, host)));
@@ -216,17 +274,23 @@ fn the_roll_is_true_of_everybody() {
             (3, Some((id, host))) => {
                 let qid = u16::try_from(which % 5 + 1).unwrap();
                 let _answered = many.io(host, id, qid);
+                let _created = many.create(id, qid);
             }
             (4, Some((id, _))) => {
                 let id = ControllerId(id);
                 let queue = QueueId(u16::try_from(which % 5 + 1).unwrap());
                 many.registry.closed(id, queue);
             }
-            (5, Some((id, _))) => many.set_cc(id, [0x0046_0000, 0x0046_0001][which % 2]),
+            (5, Some((id, _))) => {
+                let controller = many.registry.controller(ControllerId(id)).unwrap();
+                if controller.transport().is_fabric() {
+                    many.set_cc(id, [0x0046_0000, 0x0046_0001][which % 2]);
+                }
+            }
             (6, Some((id, _))) => {
                 let kato_ms = [0, 1_000, 120_000][which % 3];
                 let controller = many.registry.controller(ControllerId(id));
-                if controller.unwrap().ready() {
+                if controller.is_some_and(|it| it.ready() && it.transport().is_fabric()) {
                     many.run(id, &command(0x09, 0, 0x0F, kato_ms));
                 }
             }
