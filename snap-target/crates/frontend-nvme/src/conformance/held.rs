@@ -23,6 +23,8 @@ struct State {
     /// Writes to hold before the others pass.
     to_hold: usize,
     held: usize,
+    /// Of these, what was let go and has ended.
+    released: usize,
     open: bool,
     kind: Kind,
 }
@@ -92,6 +94,25 @@ impl Gate {
     #[must_use]
     pub fn held(&self) -> usize {
         self.0.0.lock().unwrap().held
+    }
+
+    /// Returns once so many of those that were held have ended; whoever asked for them takes that up in the same turn of its reactor.
+    pub fn wait_released(&self, count: usize) {
+        let (state, changed) = &*self.0;
+        let state = state.lock().unwrap();
+        let waited = changed.wait_timeout_while(state, PATIENCE, |state| state.released < count);
+        let (state, _) = waited.unwrap();
+        assert!(
+            state.released >= count,
+            "{} of {count} have ended",
+            state.released
+        );
+    }
+
+    fn note_released(&self, count: usize) {
+        let (state, changed) = &*self.0;
+        state.lock().unwrap().released += count;
+        changed.notify_all();
     }
 
     /// Lets all writes go, in the order in which they came.
@@ -215,9 +236,11 @@ impl Store for HeldStore {
     }
 
     fn poll(&mut self, completions: &mut Vec<Completion>) {
+        let mut released = 0;
         while self.owner.next_event().is_some() {
             if self.gate.is_open() {
                 for (op, buf, token) in self.held.drain(..) {
+                    released += 1;
                     self.inner.submit(op, buf, token, Terms::default()).unwrap();
                 }
             } else {
@@ -228,6 +251,8 @@ impl Store for HeldStore {
             self.inner.close();
         }
         self.inner.poll(completions);
+        // The store in memory has ended them by now.
+        self.gate.note_released(released);
     }
 
     fn close(&mut self) {

@@ -135,7 +135,7 @@ fn an_sgl_segment_that_changes_while_it_is_read() {
     });
 }
 
-/// The whole queue's entries: their opcode, namespace, place and length.
+/// The whole queue's entries: their opcode, namespace, place, length and pointers.
 #[test]
 fn commands_that_change_while_they_are_taken() {
     let queue = crate::driver::places(1).0;
@@ -145,15 +145,32 @@ fn commands_that_change_while_they_are_taken() {
         // A namespace that may be, and is not there.
         Status::INVALID_FIELD,
         Status::LBA_OUT_OF_RANGE,
+        // Two and four pages, with the second pointer or the list somewhere, and one of no page's beginning.
+        Status::PRP_OFFSET_INVALID,
+        Status::DATA_TRANSFER_ERROR,
     ];
-    while_it_changes(transfer(2, 0, 1, DATA, 0), &ends_in, |number, put| {
-        let entry = queue + number / 8 % 64 * 64;
-        match number % 8 {
+    let list: Vec<u8> = (1..PAGES)
+        .flat_map(|at| (DATA + at * 4096).to_le_bytes())
+        .collect();
+    let whole = transfer(2, 0, PAGES as u32, DATA, LIST);
+    while_it_changes(whole, &ends_in, |number, put| {
+        put(LIST, &list);
+        let entry = queue + number / 64 % 64 * 64;
+        match number % 16 {
             0 => put(entry, &[0x55]),
             1 => put(entry + 4, &99_u32.to_le_bytes()),
             2 => put(entry + 40, &(1_u64 << 40).to_le_bytes()),
             3 => put(entry + 4, &1_u32.to_le_bytes()),
             4 => put(entry + 40, &0_u64.to_le_bytes()),
+            // NLB: one block, two, all pages, and 256 MiB, which is more than MDTS: Invalid Field in Command.
+            5 => put(entry + 48, &0_u16.to_le_bytes()),
+            6 => put(entry + 48, &u16::MAX.to_le_bytes()),
+            7 => put(entry + 48, &1_u16.to_le_bytes()),
+            8 => put(entry + 48, &(PAGES as u16 - 1).to_le_bytes()),
+            9 => put(entry + 24, &page(number / 16 % 4).to_le_bytes()),
+            10 => put(entry + 32, &page(number / 16 % 4 + 4).to_le_bytes()),
+            11 => put(entry + 24, &DATA.to_le_bytes()),
+            12 => put(entry + 32, &LIST.to_le_bytes()),
             _ => put(entry, &[2]),
         }
     });
