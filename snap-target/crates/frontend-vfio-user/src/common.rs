@@ -32,6 +32,23 @@ pub(crate) struct View {
 }
 
 impl View {
+    /// Whether completions are told of by the line. With MSI-X, a vector that the client has not set up is silent.
+    pub(crate) fn uses_line(&self) -> bool {
+        self.line.is_some() && self.vectors.iter().all(Option::is_none)
+    }
+
+    /// Whether completions of a vector are told of by the same descriptor in both.
+    fn tells_as(&self, other: &View, vector: u16) -> bool {
+        let by = |view: &View| match view.uses_line() {
+            true => view.line.as_ref().map(Arc::as_ptr),
+            false => {
+                let fd = view.vectors.get(usize::from(vector));
+                fd.and_then(Option::as_ref).map(Arc::as_ptr)
+            }
+        };
+        by(self) == by(other)
+    }
+
     /// What the guest has a doorbell say in its own memory. None where it keeps none there, or has taken the memory away.
     pub(crate) fn shadow(&self, doorbell: Doorbell) -> Option<u32> {
         let place = self.doorbells?.shadow_of(doorbell)?;
@@ -131,9 +148,8 @@ impl Common {
     pub(crate) fn interrupt(&self, view: &View, vector: u16) {
         match view.vectors.get(usize::from(vector)) {
             Some(Some(fd)) => peer_event::signal(fd),
-            // With MSI-X, a vector that the client has not set up is silent.
-            _ if view.vectors.iter().any(Option::is_some) => {}
-            _ => self.assert_line(view, vector),
+            _ if view.uses_line() => self.assert_line(view, vector),
+            _ => {}
         }
     }
 
@@ -189,16 +205,16 @@ impl Sight {
         }
     }
 
-    /// Takes up the view in force; what only the old one kept mapped is let go of. Whether it is another one.
-    pub(crate) fn refresh(&mut self) -> bool {
+    /// Takes up the view in force; what only the old one kept mapped is let go of. Where it is another one: whether a vector is told of by another descriptor.
+    pub(crate) fn refresh(&mut self, vector: Option<u16>) -> Option<bool> {
         let epoch = self.common.epoch.load(Ordering::Acquire);
-        let is_new = epoch != self.epoch;
-        if is_new {
-            self.view = self.common.current();
-            self.epoch = epoch;
-            self.leases.clear();
+        if epoch == self.epoch {
+            return None;
         }
-        is_new
+        let old = std::mem::replace(&mut self.view, self.common.current());
+        self.epoch = epoch;
+        self.leases.clear();
+        Some(vector.is_some_and(|vector| !old.tells_as(&self.view, vector)))
     }
 
     pub(crate) fn common(&self) -> &Common {
@@ -238,6 +254,11 @@ impl Sight {
         }
     }
 
+    /// Completions of a queue with this vector can be looked at.
+    pub(crate) fn interrupt(&self, vector: u16) {
+        self.common.interrupt(&self.view, vector);
+    }
+
     /// Has the function send a message.
     pub(crate) fn ask(&self, ask: Ask) {
         self.common.asks.push(ask);
@@ -252,5 +273,42 @@ pub(crate) struct RingsWhenUnmapped(pub(crate) Arc<Bell>);
 impl Drop for RingsWhenUnmapped {
     fn drop(&mut self) {
         self.0.ring();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event() -> Arc<OwnedFd> {
+        let flags = rustix::event::EventfdFlags::CLOEXEC;
+        Arc::new(rustix::event::eventfd(0, flags).unwrap())
+    }
+
+    /// Whether what was posted is to be told of again, which a driver may otherwise never hear of.
+    #[test]
+    fn a_queue_finds_out_that_it_is_told_of_elsewhere() {
+        let common = Arc::new(Common::new(None).unwrap());
+        let mut sight = Sight::of(&common);
+        let mut view = View::default();
+        let mut publish = |view: &View, vector| {
+            common.publish(view.clone());
+            let seen = sight.refresh(vector);
+            assert_eq!(sight.refresh(vector), None, "the same");
+            seen
+        };
+        view.line = Some(event());
+        assert_eq!(publish(&view, Some(1)), Some(true), "the line");
+        view.vectors = vec![None, Some(event()), Some(event())];
+        assert_eq!(publish(&view, Some(1)), Some(true), "its vector instead");
+        view.vectors[2] = Some(event());
+        view.line = None;
+        assert_eq!(publish(&view, Some(1)), Some(false), "others");
+        view.vectors[1] = Some(event());
+        assert_eq!(publish(&view, None), Some(false), "nobody is told");
+        view.vectors[1] = Some(event());
+        assert_eq!(publish(&view, Some(1)), Some(true), "its own");
+        view.vectors[1] = None;
+        assert_eq!(publish(&view, Some(1)), Some(true), "none any more");
     }
 }

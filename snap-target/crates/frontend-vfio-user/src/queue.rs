@@ -279,10 +279,18 @@ impl Queue {
 
     /// Takes up what the function has made of windows and interrupts.
     pub(crate) fn refresh(&mut self) {
-        if self.sight.refresh() {
-            // Doorbells may be elsewhere in memory, or may have been nowhere meanwhile.
-            self.looking.told = None;
-            self.forget_place();
+        let vector = self.completions.vector();
+        let Some(is_told_elsewhere) = self.sight.refresh(vector) else {
+            return;
+        };
+        // Doorbells may be elsewhere in memory, or may have been nowhere meanwhile.
+        self.looking.told = None;
+        self.forget_place();
+        // What was posted since the function looked was told of by a descriptor that may be nobody's any more.
+        if let Some(vector) = vector.filter(|_| is_told_elsewhere)
+            && self.completions.has_entries(self.sight.view())
+        {
+            self.sight.interrupt(vector);
         }
     }
 

@@ -304,7 +304,7 @@ impl Function for FunctionLink {
     fn share_doorbells(&mut self, buffers: DoorbellBuffers) -> Result<(), Status> {
         // A client that has the line ends its interrupt at the next access to BAR0 (QEMU's vfio_intx_eoi), so that completions have to be rung
         // for: with doorbells in its memory the line stays up for ever. Drivers go on without (Linux: "unable to set dbbuf").
-        if self.view.line.is_some() {
+        if self.view.uses_line() {
             tracing::debug!("a guest without MSI-X rings its doorbells");
             return Err(Status::INVALID_OPCODE.dnr());
         }

@@ -165,6 +165,43 @@ fn a_client_with_the_line_rings_its_doorbells() {
     guest.still_works();
 }
 
+/// A line that its client leaves set when it takes MSI-X is used no more.
+#[test]
+fn a_line_beside_vectors_is_none() {
+    let machine = Machine::start(memory(), 1);
+    let mut guest = machine.guest();
+    let line = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+    let set_line = words(&[20, 4 | 32, 0, 0, 1]);
+    guest.client.call(8, &set_line, &[line.as_fd()]).unwrap();
+    let vector = guest.vector(1);
+    guest.enable();
+    guest.create_pair(1);
+    guest
+        .share_doorbells(BASE + 0x4_0000, BASE + 0x4_1000)
+        .unwrap();
+    guest.still_works();
+    assert!(is_signalled(&vector, LONG));
+    assert!(!is_signalled(&line, Duration::ZERO));
+}
+
+/// Descriptors that are replaced while a queue posts: each entry is told of by the one that is there then, or by the next.
+#[test]
+fn an_interrupt_is_not_lost_between_two_descriptors() {
+    let machine = Machine::start(memory(), 2);
+    let mut guest = machine.guest();
+    guest.enable();
+    // Queues are on both reactors: the second is not the function's.
+    guest.create_pair(1);
+    guest.create_pair(2);
+    for round in 0..300 {
+        let _before = guest.vector(2);
+        guest.submit(2, transfer(2, round % 16, 1, DATA, 0));
+        let vector = guest.vector(2);
+        assert!(is_signalled(&vector, LONG));
+        guest.complete(2);
+    }
+}
+
 #[test]
 fn what_the_kinds_do_not_take_is_refused() {
     let machine = Machine::start(memory(), 1);
