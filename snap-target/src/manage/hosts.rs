@@ -101,6 +101,13 @@ impl Manager {
             .of_subsystem(nqn));
         }
         let before = self.subsystem(nqn)?.body.hosts.clone();
+        let added = only_in(listed(&hosts), listed(&before));
+        if let Some(name) = added.iter().chain(denied).find(|it| it.is_function_host()) {
+            let text = format!(
+                "{name} is a PCIe function's host, which no list lets in or keeps out: whoever can open its socket has it; delete the function, or see `namespace visibility`"
+            );
+            return Err(ManageError::new(Reason::HostList, text).of_subsystem(nqn));
+        }
         let mut next = self.with_subsystem(nqn, |it| it.body.hosts = hosts.clone())?;
         let named = self.base.subsystems.get(nqn).map(|it| &it.body.hosts);
         next.deny(nqn, &only_in(listed(&before), listed(&hosts)), named);

@@ -1,6 +1,8 @@
 //! Who was denied stays out, whatever the file comes to say.
 
+use admin_proto::v1::Reason;
 use nvme::controller::HostPolicy;
+use nvme::nqn::Nqn;
 
 use super::{Rig, nqn};
 use crate::manage::Manager;
@@ -99,6 +101,27 @@ fn a_subsystem_that_was_deleted_and_comes_back_keeps_its_denials() {
     manager.delete_subsystem(&nqn("nqn.a"), true).unwrap();
     drop(manager);
     assert_eq!(starts_with(&rig, ANY), "Only([])");
+}
+
+/// No list keeps a function's host out, so that none takes its name: whoever denied it would think that it is out.
+#[test]
+fn the_host_of_a_function_is_on_no_list() {
+    let rig = denied();
+    let mut manager = with(&rig, THREE).manager().unwrap();
+    let (of, function) = (nqn("nqn.a"), Nqn::function_host("pf0vf1"));
+    let named = [nqn("nqn.t9"), function];
+    let before = allowed(&manager);
+    let refused = [
+        manager.deny_hosts(&of, &named).map(drop),
+        manager.allow_hosts(&of, &named).map(drop),
+        manager
+            .set_hosts(&of, HostPolicy::Only(named.to_vec()))
+            .map(drop),
+    ];
+    for refused in refused {
+        assert_eq!(refused.unwrap_err().reason, Reason::HostList);
+    }
+    assert_eq!(allowed(&manager), before);
 }
 
 #[test]
