@@ -39,15 +39,21 @@ pub fn run(arguments: &cli::Verify) -> Result<(), Failure> {
     let compared = if let Some(url) = &url {
         verify_namespace(url, arguments)
     } else if arguments.against.is_empty() {
-        return check_volume(arguments);
+        match check_volume(arguments) {
+            Ok((local, report)) => return tell(arguments, &local, &report),
+            Err(failure) => Err(failure),
+        }
     } else {
         verify_volume(arguments)
     };
     if let Err(failure) = &compared
-        && let Some(difference) = failure.cause::<Difference>()
         && arguments.json
     {
-        print_line(difference_json(arguments, difference))?;
+        let difference = failure.cause::<Difference>();
+        print_line(match difference {
+            Some(difference) => difference_json(arguments, difference),
+            None => json!({ "verified": shown(arguments), "error": failure.to_string() }),
+        })?;
     }
     let compared_bytes = compared?;
     if arguments.json {
@@ -73,7 +79,7 @@ fn shown(arguments: &cli::Verify) -> String {
 const DAMAGE_SHOWN_MAX: usize = 10;
 
 /// Everything in a volume file: what it presents, what says where that is, and what lies between.
-fn check_volume(arguments: &cli::Verify) -> Result<(), Failure> {
+fn check_volume(arguments: &cli::Verify) -> Result<(LocalVolume, Report), Failure> {
     let path = arguments.volume.as_path();
     let local = LocalVolume::open(path, &arguments.opening.allow_sources)?;
     let progress = Progress::start("checking", Some(bytes_to_read(&local.volume)));
@@ -82,20 +88,26 @@ fn check_volume(arguments: &cli::Verify) -> Result<(), Failure> {
     });
     drop(progress);
     let report = verified.map_err(|error| Failure::from(error).about(path.display()))?;
+    Ok((local, report))
+}
+
+/// What came of that.
+fn tell(arguments: &cli::Verify, local: &LocalVolume, report: &Report) -> Result<(), Failure> {
+    let path = arguments.volume.as_path();
     note_tail_alone(path, &report.volume);
     if report.is_clean() {
         return match arguments.json {
-            true => print_line(report_json(arguments, &report, json!([]))),
-            false => print_line(clean_text(arguments, &report)),
+            true => print_line(report_json(arguments, report, json!([]))),
+            false => print_line(clean_text(arguments, report)),
         };
     }
-    let affected = Affected::of(arguments, &local, &report);
+    let affected = Affected::of(arguments, local, report);
     if arguments.json {
-        print_line(report_json(arguments, &report, affected.to_json()))?;
+        print_line(report_json(arguments, report, affected.to_json()))?;
     }
     let shown = report.damage.iter().take(DAMAGE_SHOWN_MAX);
     let mut places: Vec<String> = shown
-        .map(|error| format!("\n  {}", said(&report, error)))
+        .map(|error| format!("\n  {}", said(report, error)))
         .collect();
     let more = report.damage_count - places.len() as u64;
     if more > 0 {

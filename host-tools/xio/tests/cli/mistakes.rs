@@ -399,6 +399,17 @@ fn a_flipped_bit_is_reported_and_nothing_of_it_presented() {
     assert_eq!((ran.status, &report["damage_count"]), (1, &1.into()));
     assert!(report["damage"][0].as_str().unwrap().starts_with(damage));
 
+    // What is no volume, or is not there, is said to programs as well.
+    folder.write("none.bin", &[7; 8192]);
+    for (name, status) in [("none.bin", 1), ("absent.xio", 3)] {
+        let ran = folder.xio(["verify", name, "--json"]);
+        let error = ran.stderr.strip_prefix("error: ").unwrap().trim_end();
+        let said: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!(ran.status, status);
+        assert_eq!(said, json!({ "verified": name, "error": error }));
+    }
+    std::fs::remove_file(folder.path("none.bin")).unwrap();
+
     let ran = folder.xio(["unpack", "bad.xio", "-o", "out.bin"]);
     assert_eq!(ran.status, 1);
     assert!(
