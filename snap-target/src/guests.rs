@@ -209,7 +209,7 @@ impl Frontend for WithDevices {
         self.guests.remove(name) || self.locals.remove(name)
     }
 
-    fn local(&self, name: FunctionName) -> Option<Result<(), String>> {
+    fn local(&self, name: FunctionName) -> Option<Result<u16, String>> {
         self.locals.state(name)
     }
 

@@ -90,18 +90,18 @@ struct Started {
     told: Told,
 }
 
-/// Whether a device has come to be there; none: not yet.
+/// Whether a device has come to be there, and with how many queues; none: not yet.
 #[derive(Clone, Debug, Default)]
 struct Told(Arc<Outcome>);
 
 #[derive(Debug, Default)]
 struct Outcome {
-    result: Mutex<Option<Result<(), String>>>,
+    result: Mutex<Option<Result<u16, String>>>,
     changed: Condvar,
 }
 
 impl Told {
-    fn set(&self, result: Result<(), String>) {
+    fn set(&self, result: Result<u16, String>) {
         let Outcome {
             result: told,
             changed,
@@ -110,7 +110,7 @@ impl Told {
         changed.notify_all();
     }
 
-    fn wait(&self, until: Instant) -> Option<Result<(), String>> {
+    fn wait(&self, until: Instant) -> Option<Result<u16, String>> {
         let Outcome { result, changed } = &*self.0;
         let result = result.lock().unwrap_or_else(PoisonError::into_inner);
         let left = until.saturating_duration_since(Instant::now());
@@ -130,10 +130,10 @@ impl Started {
     ) -> Result<Self, DeviceError> {
         let told = Told::default();
         let (tell, health) = (told.clone(), health.clone());
-        let then = move |result: Result<(), DeviceError>| {
+        let then = move |result: Result<u16, DeviceError>| {
             let subject = path_of(number).display().to_string();
             match &result {
-                Ok(()) => health.well(&subject),
+                Ok(_) => health.well(&subject),
                 Err(error) => {
                     tracing::error!(%error, "a block device of this machine is not there");
                     health.problem(&subject, HealthCode::Device, error.to_string());
@@ -230,8 +230,8 @@ impl Locals {
         !has_ended
     }
 
-    /// Whether one that was made so is there, or why not; none: it is about to be.
-    pub fn state(&self, name: FunctionName) -> Option<Result<(), String>> {
+    /// How many queues one that was made so has, or why it is not there; none: it is about to be.
+    pub fn state(&self, name: FunctionName) -> Option<Result<u16, String>> {
         let places = self.lock();
         let place = places.iter().find(|place| place.name == Some(name))?;
         place.started.as_ref()?.told.wait(Instant::now())
@@ -259,7 +259,7 @@ impl Locals {
                 bail!("--ublk {number},nsid={nsid}: its namespace is not there");
             };
             match started.told.wait(until) {
-                Some(Ok(())) => {}
+                Some(Ok(_)) => {}
                 Some(Err(why)) => bail!("--ublk {number},nsid={nsid}: {why}"),
                 None => {
                     bail!("--ublk {number},nsid={nsid}: it is not there after {LOCALS_START_MAX:?}")

@@ -388,6 +388,8 @@ def made(guest: Guest) -> None:
     expect("sectors", int(attribute(guest, "ublkb9", "size")), 16 << 11)
     shown = guest.run(f"{snapctl} function show pf3", 60).checked()
     expect_that(f"it is there, and has no doorbells: {shown}", "/dev/ublkb4" in shown and "connected" in shown and "polling" not in shown and "host" not in shown)
+    of_kernel = len(guest.run("ls /sys/block/ublkb4/mq").checked().split())
+    expect("its queues", next(line.split()[-1] for line in shown.splitlines() if line.startswith("I/O queues")), str(of_kernel))
     for what, why in (("pf5 --number 9", "/dev/ublkb9"), ("pf5 --number 2", "/dev/ublkb2"), ("pf3 --number 10", "pf3")):
         tried = guest.run(f"{create} --name {what}", 60)
         expect_that(f"{what} is refused: {tried.output}", tried.status != 0 and why in tried.output)

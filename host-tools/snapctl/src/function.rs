@@ -292,7 +292,7 @@ async fn show(name: String, context: &Context) -> Result<(), Failure> {
         let behind = [
             ("state", state),
             ("cntlid", cntlid(&function)),
-            ("I/O queues", io_queues(&function)),
+            ("I/O queues", function.io_queues.to_string()),
             (
                 "connected since",
                 text::when(function.connected_since.as_ref()),
@@ -337,14 +337,6 @@ fn cntlid(function: &v1::Function) -> String {
     function
         .cntlid
         .map_or_else(|| text::or_dash(""), |id| id.to_string())
-}
-
-/// Of a block device of the daemon's machine the kernel tells: `ls /sys/block/ublkbN/mq`.
-fn io_queues(function: &v1::Function) -> String {
-    match function.protocol() {
-        v1::FunctionProtocol::Ublk => text::or_dash(""),
-        _ => function.io_queues.to_string(),
-    }
 }
 
 /// Of its doorbells.

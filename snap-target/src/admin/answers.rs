@@ -318,7 +318,10 @@ pub fn function(
     }
     match manager.local(name) {
         None => {}
-        Some(Ok(())) => found.set_state(v1::FunctionState::Connected),
+        Some(Ok(queues)) => {
+            found.set_state(v1::FunctionState::Connected);
+            found.io_queues = queues.into();
+        }
         Some(Err(why)) => {
             found.set_state(v1::FunctionState::Failed);
             found.state_detail = why;

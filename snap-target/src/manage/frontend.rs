@@ -49,8 +49,8 @@ pub trait Frontend: Send {
     fn remove_disk(&self, name: FunctionName) -> bool;
     /// How a virtio disk is.
     fn disk(&self, name: FunctionName) -> Option<DeviceReport>;
-    /// Whether a block device of this machine is there, or why not; none: it is about to be.
-    fn local(&self, _name: FunctionName) -> Option<Result<(), String>> {
+    /// How many queues a block device of this machine has, or why it is not there; none: it is about to be.
+    fn local(&self, _name: FunctionName) -> Option<Result<u16, String>> {
         None
     }
     /// The lowest number that no block device of this machine has.

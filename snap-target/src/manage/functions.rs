@@ -152,8 +152,8 @@ impl Manager {
         self.frontend.disk(name)
     }
 
-    /// Whether a block device of this machine is there, or why not; none: it is about to be.
-    pub fn local(&self, name: FunctionName) -> Option<Result<(), String>> {
+    /// How many queues a block device of this machine has, or why it is not there; none: it is about to be.
+    pub fn local(&self, name: FunctionName) -> Option<Result<u16, String>> {
         self.frontend.local(name)
     }
 

@@ -27,7 +27,7 @@ pub struct Device {
 
 impl Device {
     /// Makes /dev/ublkbN, or takes it over from a process that has ended and made it for the same `place` (the name of a namespace) and content. Its queues
-    /// go to the reactors behind `doors`, one to each. `then` hears when it is there, or why it is not: from a thread of its own, since the kernel reads
+    /// go to the reactors behind `doors`, one to each. `then` hears when it is there, of so many queues, or why it is not: from a thread of its own, since the kernel reads
     /// the disk meanwhile.
     ///
     /// # Errors
@@ -37,7 +37,7 @@ impl Device {
         place: &str,
         disk: Disk,
         doors: Vec<Door>,
-        then: impl FnOnce(Result<(), DeviceError>) + Send + 'static,
+        then: impl FnOnce(Result<u16, DeviceError>) + Send + 'static,
     ) -> Result<Self, DeviceError> {
         let (orders, told) = mpsc::channel();
         let may_resize = Arc::new(AtomicBool::new(false));
@@ -47,7 +47,7 @@ impl Device {
             .spawn(move || match begin(number, place, disk, &doors) {
                 Ok(life) => {
                     to_tell.store(life.has(Features::UPDATE_SIZE), Ordering::SeqCst);
-                    then(Ok(()));
+                    then(Ok(life.queue_count()));
                     life.lead(&told);
                 }
                 Err(why) => then(Err(why)),

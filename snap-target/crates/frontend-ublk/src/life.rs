@@ -88,6 +88,11 @@ impl Life {
         self.info.has(features)
     }
 
+    /// Queues that the kernel has for it: of one that was taken over, as many as whoever made it asked for.
+    pub(crate) fn queue_count(&self) -> u16 {
+        self.info.queues
+    }
+
     /// A new disk.
     fn appear(&mut self, doors: &[Door]) -> Result<(), DeviceError> {
         self.driver.set_params(self.number, &self.disk.params())?;

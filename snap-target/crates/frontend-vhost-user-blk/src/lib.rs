@@ -42,6 +42,8 @@ pub use device::{Device, DeviceReport};
 pub use disk::Disk;
 pub use error::DeviceError;
 pub use features::feature_names;
-pub use limits::{CLIENT_MAPPINGS_MAX, QUEUE_OPS_MAX, QUEUES_MAX, REQUEST_BYTES_MAX, SHARE_QUEUES_MAX};
+pub use limits::{
+    CLIENT_MAPPINGS_MAX, QUEUE_OPS_MAX, QUEUES_MAX, REQUEST_BYTES_MAX, SHARE_QUEUES_MAX,
+};
 pub use order::Door;
 pub use share::Share;

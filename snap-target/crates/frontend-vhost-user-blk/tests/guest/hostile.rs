@@ -9,7 +9,7 @@ use guest_memory::CLIENT_BYTES_MAX;
 use store::BlockingStore;
 
 use super::monitor::{
-    DATA, GUEST, Guest, MEMORY_BYTES, Monitor, SIZE, USER, copy, longs, memory_file, words,
+    DATA, GUEST, Guest, MEMORY_BYTES, Monitor, SIZE, USER, copy, event, longs, memory_file, words,
 };
 use super::served::{Served, memory};
 
@@ -116,6 +116,50 @@ fn messages_that_are_none() {
         ends(&served, what, |monitor, _| {
             monitor.send(code, flags, &body, &[])
         });
+    }
+}
+
+/// Each message that names a queue, with each number that none has where it has eight bits for it, and with those at the edges of 32.
+#[test]
+fn queues_that_are_not_there() {
+    let served = Served::new(memory());
+    for index in [
+        64,
+        65,
+        127,
+        128,
+        255,
+        256,
+        0xFFFF,
+        1 << 16,
+        1 << 31,
+        u32::MAX,
+    ] {
+        for (code, body) in [
+            (8, words(&[index, 16])),
+            (
+                9,
+                [words(&[index, 0]), longs(&[USER, USER, USER, 0])].concat(),
+            ),
+            (10, words(&[index, 0])),
+            (11, words(&[index, 0])),
+            (18, words(&[index, 0])),
+            (18, words(&[index, 1])),
+        ] {
+            let what = format!("message {code} of queue {index}");
+            ends(&served, &what, |monitor, _| {
+                monitor.send(code, 1, &body, &[])
+            });
+        }
+    }
+    let event = event();
+    for index in 64..256 {
+        for code in [12, 13, 14] {
+            let what = format!("message {code} of queue {index}");
+            ends(&served, &what, |monitor, _| {
+                monitor.send(code, 1, &longs(&[index]), &[event.as_fd()]);
+            });
+        }
     }
 }
 
