@@ -119,6 +119,7 @@ pub const REFUSALS_KNOWN_MAX: usize = 128;
 /// How often draining looks whether commands are still in flight.
 pub const DRAIN_LOOK: Duration = Duration::from_millis(10);
 
+const _: () = assert!(FUNCTIONS_MAX <= frontend_nvme::FUNCTIONS_MAX);
 const _: () = assert!(FUNCTIONS_MAX as u64 * guest_memory::CLIENT_BYTES_MAX <= GUEST_BYTES_MAX);
 const _: () =
     assert!(FUNCTIONS_MAX as u64 * frontend_vfio_user::CLIENT_MAPPINGS_MAX <= GUEST_MAPPINGS_MAX);

@@ -125,7 +125,15 @@ fn host_policy(section: &Section<'_>) -> Result<HostPolicy, ConfigError> {
             "hosts are named too; leave one of the two out",
         )),
         (_, Some(any)) if any.value => Ok(HostPolicy::Any),
-        (Some(hosts), _) => Ok(HostPolicy::Only(hosts.value)),
+        (Some(hosts), _) => match hosts.value.iter().find(|host| host.is_function_host()) {
+            Some(name) => {
+                let why = format!(
+                    "{name} is a PCIe function's host, which no list lets in or keeps out: whoever can open its socket has it; leave it out"
+                );
+                Err(section.wrong(&hosts, why))
+            }
+            None => Ok(HostPolicy::Only(hosts.value)),
+        },
         (None, _) => Err(section.error(
             section.span(),
             "hosts",

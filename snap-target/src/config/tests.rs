@@ -409,6 +409,10 @@ fn every_mistake_is_refused_with_its_place_and_what_to_do() {
             "5:9: [[subsystem]] hosts: nqn.b is there twice; leave one out",
         ),
         (
+            "[[subsystem]]\nnqn = \"nqn.a\"\nhosts = [\"nqn.2026-11.io.xio:function:pf0\"]\n",
+            "5:9: [[subsystem]] hosts: nqn.2026-11.io.xio:function:pf0 is a PCIe function's host, which no list lets in or keeps out: whoever can open its socket has it; leave it out",
+        ),
+        (
             "[[subsystem]]\nnqn = \"nqn.a\"\nhosts = []\n[[subsystem]]\nnqn = \"nqn.a\"\nhosts = []\n",
             "7:7: [[subsystem]] nqn: nqn.a is taken by line 4; each needs its own",
         ),

@@ -27,6 +27,22 @@ pub(super) fn take_off(list: &mut Vec<Nqn>, hosts: &[Nqn]) -> Vec<Nqn> {
     not_listed
 }
 
+/// A function's host is on no list.
+pub(super) fn refuse_functions<'a>(
+    subsystem: &Nqn,
+    hosts: impl IntoIterator<Item = &'a Nqn>,
+) -> Result<(), ManageError> {
+    match hosts.into_iter().find(|it| it.is_function_host()) {
+        None => Ok(()),
+        Some(name) => {
+            let text = format!(
+                "{name} is a PCIe function's host, which no list lets in or keeps out: whoever can open its socket has it; delete the function, or see `namespace visibility`"
+            );
+            Err(ManageError::new(Reason::HostList, text).of_subsystem(subsystem))
+        }
+    }
+}
+
 impl Manager {
     /// Adds hosts to the list; those that are on it are no error.
     ///
@@ -101,13 +117,10 @@ impl Manager {
             .of_subsystem(nqn));
         }
         let before = self.subsystem(nqn)?.body.hosts.clone();
+        // One that is there already, from before they were refused, may go.
         let added = only_in(listed(&hosts), listed(&before));
-        if let Some(name) = added.iter().chain(denied).find(|it| it.is_function_host()) {
-            let text = format!(
-                "{name} is a PCIe function's host, which no list lets in or keeps out: whoever can open its socket has it; delete the function, or see `namespace visibility`"
-            );
-            return Err(ManageError::new(Reason::HostList, text).of_subsystem(nqn));
-        }
+        let denied_anew = only_in(denied, listed(&before));
+        refuse_functions(nqn, added.iter().chain(&denied_anew))?;
         let mut next = self.with_subsystem(nqn, |it| it.body.hosts = hosts.clone())?;
         let named = self.base.subsystems.get(nqn).map(|it| &it.body.hosts);
         next.deny(nqn, &only_in(listed(&before), listed(&hosts)), named);
@@ -146,7 +159,7 @@ impl Manager {
 }
 
 /// Those that a policy names.
-fn listed(policy: &HostPolicy) -> &[Nqn] {
+pub(super) fn listed(policy: &HostPolicy) -> &[Nqn] {
     match policy {
         HostPolicy::Any => &[],
         HostPolicy::Only(list) => list,

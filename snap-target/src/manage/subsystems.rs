@@ -6,7 +6,7 @@ use admin_proto::v1::{FunctionChange, NamespaceChange, Reason, SubsystemChange};
 use nvme::nqn::Nqn;
 
 use super::steps::Step;
-use super::{ManageError, Manager, StillClosing, functions, subsystem_news};
+use super::{ManageError, Manager, StillClosing, functions, hosts, subsystem_news};
 use crate::desired::{Subsystem, SubsystemBody};
 use crate::limits::SUBSYSTEMS_MAX;
 
@@ -14,7 +14,7 @@ impl Manager {
     /// Makes a subsystem without namespaces.
     ///
     /// # Errors
-    /// It is there already, there are as many as may be, or the target refuses it.
+    /// It is there already, there are as many as may be, its hosts are none, or the target refuses it.
     pub fn create_subsystem(&mut self, nqn: Nqn, body: SubsystemBody) -> Result<(), ManageError> {
         self.may_change()?;
         if self.desired.subsystems.contains_key(&nqn) {
@@ -34,6 +34,7 @@ impl Manager {
                 ),
             ));
         }
+        hosts::refuse_functions(&nqn, hosts::listed(&body.hosts))?;
         let mut next = self.desired.clone();
         let made = Subsystem {
             body: body.clone(),

@@ -30,7 +30,7 @@ use telemetry::{Event as Noted, EventKind, HostName, ReactorTelemetry};
 use crate::clock::Clock;
 use crate::config::{FrontendError, Service};
 use crate::event::{Gone, TargetEvent};
-use crate::limits::{ADMIN_QUEUES_MAX, HANDSHAKES_MAX};
+use crate::limits::{ADMIN_QUEUES_MAX, CONNECTIONS_MAX, FUNCTIONS_MAX, VISITORS_MAX};
 use crate::link::{Bound, Farewell, Health, Parted};
 use crate::message::{Adoption, ChangeId, Changed, Control, Message, QueueCounters};
 use crate::meter::QueueNames;
@@ -130,7 +130,7 @@ impl Desk {
             clock,
             telemetry: telemetry.clone(),
             registry: Registry::new(service.target.clone()),
-            visitors: Table::new(HANDSHAKES_MAX + ADMIN_QUEUES_MAX),
+            visitors: Table::new(VISITORS_MAX),
             passing: HashSet::new(),
             owners: HashMap::new(),
             admin_queues: HashMap::new(),
@@ -168,9 +168,12 @@ impl Desk {
     pub(crate) fn meet(&mut self, reactors: usize, control: &Control) {
         self.placing = Placing::over(reactors);
         self.control = Some(control.clone());
+        let io_queues = reactors.saturating_mul(self.service.io_queues_per_reactor);
         self.registry.set_queue_places(QueuePlaces {
             admin_queues: ADMIN_QUEUES_MAX,
-            io_queues: reactors.saturating_mul(self.service.io_queues_per_reactor),
+            io_queues,
+            // One each, and more where there are more reactors.
+            io_queues_of_functions: io_queues / (CONNECTIONS_MAX / FUNCTIONS_MAX),
         });
     }
 

@@ -49,6 +49,6 @@ pub use frontend::Frontend;
 pub use frontend::Inside;
 pub use ledger::Ledger;
 pub use life::{Life, LifeKeeper, LifeSaved};
-pub use limits::{LODGER_QUEUE_OPS_MAX, LODGER_QUEUES_MAX};
+pub use limits::{FUNCTIONS_MAX, LODGER_QUEUE_OPS_MAX, LODGER_QUEUES_MAX};
 pub use lodger::{Lodger, lodger_token};
 pub use message::Control;

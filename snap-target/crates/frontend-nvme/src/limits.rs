@@ -12,12 +12,16 @@ pub(crate) const CONNECTIONS_MAX: usize = 4096;
 pub(crate) const ADMIN_QUEUES_MAX: usize = 1536;
 /// Connections that have not finished Connect. A host that opens sockets and says nothing costs no more than this; a cluster that comes back at once
 /// after a restart is to find room.
-pub(crate) const HANDSHAKES_MAX: usize = 384;
+pub(crate) const HANDSHAKES_MAX: usize = 320;
 /// Data that the answers of one admin queue have at a time, those that its host has not taken: a host that asks for more waits for its own answers. One
 /// answer may always be as long as MDTS says.
 pub(crate) const ADMIN_OWED_BYTES_MAX: u64 = 2 << 20;
+/// PCIe functions, whose clients are this machine's own: each has an admin queue besides those, and at each reactor one of as many I/O queues as are kept for them.
+pub const FUNCTIONS_MAX: usize = 64;
+/// Connections that the desk has besides its reactor's I/O queues.
+pub(crate) const VISITORS_MAX: usize = HANDSHAKES_MAX + ADMIN_QUEUES_MAX + FUNCTIONS_MAX;
 /// Connections of the reactor that has most: the desk's.
-pub(crate) const ALL_CONNECTIONS_MAX: usize = CONNECTIONS_MAX + HANDSHAKES_MAX + ADMIN_QUEUES_MAX;
+pub(crate) const ALL_CONNECTIONS_MAX: usize = CONNECTIONS_MAX + VISITORS_MAX;
 /// Queues of lodgers on a reactor. Each is an owner with a timer.
 pub const LODGER_QUEUES_MAX: usize = 512;
 /// Operations of such a queue: it waits for its driver, as one that has ended before it may still do.

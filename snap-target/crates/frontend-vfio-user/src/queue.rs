@@ -338,6 +338,7 @@ impl Queue {
             return;
         };
         self.ring.take(count);
+        let known = self.events.len();
         let (entries, free, events) = (&mut self.entries, &mut self.free, &mut self.events);
         let windows = self.sight.windows();
         let read = windows.entries(address, count as usize, |words: [u64; SQE_WORDS]| {
@@ -351,6 +352,14 @@ impl Queue {
             }
         });
         match read {
+            // Some of it may be zeros that the guest never wrote.
+            Ok(()) if self.sight.windows().loss().has_happened() => {
+                for event in self.events.split_off(known) {
+                    if let LinkEvent::Command { slot } = event {
+                        self.release(slot);
+                    }
+                }
+            }
             Ok(()) => {
                 self.fetches_left -= count as usize;
                 self.wire.received += u64::from(count) * SQE_BYTES as u64;

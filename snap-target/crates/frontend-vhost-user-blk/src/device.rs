@@ -1,7 +1,7 @@
 //! A device: a socket that a monitor connects to, and the thread that speaks with it.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +17,7 @@ use vhost_user::{BackendChannel, Connection};
 use crate::counters::{Counters, DeviceIo};
 use crate::disk::Disk;
 use crate::error::DeviceError;
+use crate::memory;
 use crate::order::{Door, Ending, Order, QueueId};
 use crate::session::{Handled, Session};
 
@@ -246,12 +247,12 @@ impl End {
         self.is_asked.load(Ordering::SeqCst)
     }
 
-    /// Waits until there is something, or it is asked.
-    fn wait_for(&self, file: &impl AsFd) -> Result<(), Errno> {
-        let mut waited = [
-            PollFd::new(file, PollFlags::IN),
-            PollFd::from_borrowed_fd(self.wake.as_fd(), PollFlags::IN),
-        ];
+    /// Waits until there is something at one of these, or it is asked.
+    fn wait_for(&self, files: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        let files = files.iter().copied().chain([self.wake.as_fd()]);
+        let mut waited: Vec<_> = files
+            .map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN))
+            .collect();
         match poll(&mut waited, None) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(error),
@@ -263,7 +264,7 @@ impl End {
 fn serve(port: &UnixPort, shown: &Arc<Shown>, doors: &[Door], ending: &End) {
     let listener = port.listener();
     loop {
-        if let Err(error) = ending.wait_for(listener) {
+        if let Err(error) = ending.wait_for(&[listener.as_fd()]) {
             tracing::error!(%error, "a device waits for no monitor any more");
             return;
         }
@@ -288,10 +289,19 @@ fn serve(port: &UnixPort, shown: &Arc<Shown>, doors: &[Door], ending: &End) {
 fn converse(socket: UnixStream, shown: &Arc<Shown>, doors: &[Door], ending: &End) {
     tracing::info!("a monitor has connected");
     let mut connection = Connection::new(socket);
-    let mut session = Session::new(shown.clone(), doors.to_vec());
+    let (loss, lost) = match memory::loss() {
+        Ok(made) => made,
+        Err(error) => return tracing::error!(%error, "the connection to a monitor ends"),
+    };
+    let mut session = Session::new(shown.clone(), doors.to_vec(), loss.clone());
     loop {
-        if let Err(error) = ending.wait_for(&connection) {
+        if let Err(error) = ending.wait_for(&[connection.as_fd(), lost.as_fd()]) {
             return tracing::error!(%error, "the connection to a monitor ends");
+        }
+        if loss.has_happened() {
+            return tracing::error!(
+                "a page of a guest's memory could not be had: its file is shorter than what was mapped, or there is no room for the page; the connection to its monitor ends"
+            );
         }
         if ending.is_asked() {
             // The monitor sees the end of its connection when the guest has its answers: one that keeps no record of what is in flight loses none.

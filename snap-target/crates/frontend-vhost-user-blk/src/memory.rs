@@ -7,6 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use guest_memory::{Access, Loss, Quota, Shared, Window, Windows};
+use rustix::event::{EventfdFlags, eventfd};
 use vhost_user::MemoryRegion;
 
 use crate::error::SessionError;
@@ -38,13 +39,18 @@ pub(crate) struct Going {
     gone: Arc<Gone>,
 }
 
-impl Default for GuestMap {
-    fn default() -> Self {
-        Self::nothing(Arc::default())
-    }
+/// What is told where memory of a client is lost, and the bell that it rings.
+pub(crate) fn loss() -> io::Result<(Arc<Loss>, OwnedFd)> {
+    let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    Ok((Arc::new(Loss::told_by(bell.try_clone()?)), bell))
 }
 
 impl GuestMap {
+    /// Nothing yet, of a client.
+    pub(crate) fn of_client(loss: Arc<Loss>) -> Self {
+        Self::nothing(Arc::new(Gone::new(loss)))
+    }
+
     fn nothing(gone: Arc<Gone>) -> Self {
         Self {
             windows: Arc::new(Windows::of(gone.loss.clone())),
@@ -190,11 +196,11 @@ struct State {
     mapped: Vec<u64>,
 }
 
-impl Default for Gone {
-    fn default() -> Self {
+impl Gone {
+    fn new(loss: Arc<Loss>) -> Self {
         Self {
             quota: Quota::new(CLIENT_MAPPINGS_MAX),
-            loss: Arc::default(),
+            loss,
             state: Mutex::default(),
             changed: Condvar::default(),
             has_warned: AtomicBool::default(),

@@ -26,6 +26,8 @@ pub(crate) use held::Held;
 use slots::{PieceId, Slot};
 pub(crate) use turn::Turn;
 
+/// Why a queue ends that may have read zeros where its guest had something else.
+const LOST: &str = "memory of its guest is lost: a page of it could not be had";
 /// POLLIN of poll(2).
 const POLLIN: i16 = 1;
 /// What events of a queue's owner are.
@@ -296,6 +298,9 @@ impl Queue {
             self.is_deaf = self.listen().is_err();
             self.is_behind = true;
         }
+        if self.guest.windows.loss().has_happened() {
+            self.broken(LOST);
+        }
         // What ended meanwhile waits for no chain of this turn.
         self.publish();
         let is_held = self.is_held();
@@ -530,6 +535,11 @@ impl Queue {
     }
 
     fn give_back(&mut self, head: Head, written: Option<u32>) {
+        // After all that was done for it: a packed ring publishes at once, and a split one when the driver is to be told, too. Who has lost memory hears of nothing
+        // that was done with it.
+        if self.guest.windows.loss().has_happened() {
+            return self.broken(LOST);
+        }
         match self.ring.give_back(head, written) {
             Ok(()) => self.has_given_back = true,
             Err(error) => self.break_rules(&error),
@@ -544,10 +554,6 @@ impl Queue {
 
     /// What was given back is the driver's.
     pub(crate) fn publish(&mut self) {
-        // After all that was done for them: who has lost memory hears of nothing that was done with it.
-        if self.guest.windows.loss().has_happened() {
-            return self.broken("memory of its guest is lost: a page of it could not be had");
-        }
         self.ring.publish();
         self.moved_bytes = 0;
     }

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+use guest_memory::Loss;
 use reactor::{Asked, Silent, peer_event};
 use vhost_user::features::{
     F_PROTOCOL_FEATURES, PROTOCOL_F_BACKEND_REQ, PROTOCOL_F_CONFIG, PROTOCOL_F_CONFIGURE_MEM_SLOTS,
@@ -73,13 +74,14 @@ struct RingState {
 }
 
 impl Session {
-    pub(crate) fn new(shown: Arc<Shown>, doors: Vec<Door>) -> Self {
+    /// `loss` is told where its guest's memory is lost.
+    pub(crate) fn new(shown: Arc<Shown>, doors: Vec<Door>, loss: Arc<Loss>) -> Self {
         Self {
             shown,
             doors,
             features: 0,
             protocol_features: 0,
-            memory: GuestMap::default(),
+            memory: GuestMap::of_client(loss),
             rings: (0..QUEUES_MAX).map(|_| RingState::default()).collect(),
             records: None,
             cache: Cache::Unknown,

@@ -110,7 +110,8 @@ impl Shared {
         // SAFETY: a fresh mapping at an address of the kernel's choice touches no existing memory.
         let mapped = unsafe { mmap(None, pages.len, protection, flags, fd, start)? }.cast::<u8>();
         let mapping = (mapped, pages.len.get());
-        let watched = Watched::begin(mapped, mapping.1, loss).inspect_err(|_| unmap(mapping))?;
+        let watched = Watched::begin(mapped, mapping.1, pages.page_bytes, loss)
+            .inspect_err(|_| unmap(mapping))?;
         // SAFETY: the pages begin so many bytes before what is asked for, and reach to its end.
         let base = unsafe { mapped.add(pages.before) };
         Ok(Self {
@@ -169,6 +170,8 @@ struct Pages {
     /// Bytes before what is asked for.
     before: usize,
     asked: usize,
+    /// Of each.
+    page_bytes: usize,
 }
 
 impl Pages {
@@ -194,6 +197,7 @@ impl Pages {
             len: NonZeroUsize::new(usize::try_from(end - start).ok()?)?,
             before: usize::try_from(before).ok()?,
             asked: usize::try_from(bytes).ok()?,
+            page_bytes: usize::try_from(page_bytes).ok()?,
         })
     }
 }

@@ -16,6 +16,8 @@ use guest_memory::{Access, Area, Fault, Leases, Loss, Shared, Way, Window, Windo
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap};
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::signal::{Signal, raise};
 use nix::unistd::ftruncate;
 use reactor::buf::IoBuf;
 
@@ -165,6 +167,66 @@ fn what_is_no_guests_memory_ends_the_process_as_before() {
         .unwrap();
     let printed = String::from_utf8_lossy(&ended.stdout);
     assert_eq!(ended.status.signal(), Some(7), "SIGBUS: {printed}");
+}
+
+/// A signal that somebody sends is no access: it ends the process, and does not leave it without the handler.
+#[test]
+fn a_signal_that_is_sent_ends_the_process() {
+    let ended = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "is_sent_a_signal", "--ignored"])
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&ended.stdout);
+    assert_eq!(ended.status.signal(), Some(7), "SIGBUS: {printed}");
+    assert!(!printed.contains("goes on"), "{printed}");
+}
+
+#[test]
+#[ignore = "ends its process: a part of the test above"]
+fn is_sent_a_signal() {
+    let _memory = shared(&file(1), 1, &Arc::default());
+    raise(Signal::SIGBUS).unwrap();
+    println!("it goes on");
+}
+
+/// One page of 2 GiB is gone: what is put there is a part of them, whatever a process may have of its own.
+#[test]
+fn a_large_guest_costs_no_more_than_a_small_one() {
+    let ended = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "loses_a_page_of_many", "--ignored"])
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success(), "{}: {printed}", ended.status);
+}
+
+/// Of what it has now, and so much more.
+fn limit_own_memory(bytes: u64) {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let data = status.lines().find_map(|line| line.strip_prefix("VmData:"));
+    let kib = data.and_then(|text| text.trim().strip_suffix(" kB"));
+    let most = kib.unwrap().parse::<u64>().unwrap() * 1024 + bytes;
+    setrlimit(Resource::RLIMIT_DATA, most, u64::MAX).unwrap();
+}
+
+#[test]
+#[ignore = "sets its process a limit: a part of the test above"]
+fn loses_a_page_of_many() {
+    const PAGES: u64 = 2 << 18;
+    let loss = Arc::new(Loss::default());
+    let guests = file(PAGES);
+    let area = Area::whole(&shared(&guests, PAGES, &loss)).unwrap();
+    area.store8(0, 7);
+    limit_own_memory(1 << 30);
+    resize(&guests, PAGES - 1);
+    area.store8(area.bytes() - 1, 1);
+    assert!(loss.has_happened());
+    assert_eq!(area.load8(area.bytes() - 1), 1);
+    assert_eq!(area.load8(0), 7, "what is far from it is as it was");
+    // No room for a large part any more.
+    limit_own_memory(1 << 20);
+    resize(&guests, PAGES / 2);
+    area.store8(area.bytes() * 3 / 4, 1);
 }
 
 #[test]

@@ -122,6 +122,10 @@ fn the_host_of_a_function_is_on_no_list() {
         assert_eq!(refused.unwrap_err().reason, Reason::HostList);
     }
     assert_eq!(allowed(&manager), before);
+    let mut body = manager.desired().subsystems[&of].body.clone();
+    body.hosts = HostPolicy::Only(named.to_vec());
+    let refused = manager.create_subsystem(nqn("nqn.more"), body);
+    assert_eq!(refused.unwrap_err().reason, Reason::HostList);
 }
 
 #[test]

@@ -138,8 +138,7 @@ impl Desk {
     /// The host of a function has written CC.
     pub(super) fn configure(&mut self, id: ControllerId, cc: Cc) {
         let now = self.clock.now();
-        if let Some(controller) = self.registry.controller_mut(id) {
-            let effect = controller.write_cc(cc, now);
+        if let Some(effect) = self.registry.write_cc(id, cc, now) {
             self.carry_out(id, effect);
         }
     }

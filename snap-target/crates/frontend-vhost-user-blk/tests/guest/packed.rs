@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use frontend_nvme::conformance::Gate;
 use store::BlockingStore;
 
+use super::lost::{GONE, share_with_another};
 use super::monitor::{DATA, GUEST, Guest, Monitor, SIZE, longs, words};
 use super::served::{Served, memory};
 
@@ -232,4 +233,31 @@ fn what_a_packed_ring_has_in_flight_is_done_again() {
     next.kick();
     assert_eq!(driver.wait_used(&[fourth]), 3);
     assert_eq!(driver.guest.get(Driver::data_of(3), 4096), [2; 4096]);
+}
+
+/// As of a split ring (`lost`): a packed one publishes each answer when it is given back.
+#[test]
+fn nothing_is_given_back_in_memory_that_is_there() {
+    for kind in [IN, OUT] {
+        let served = Served::new(memory());
+        let mut driver = Driver::new();
+        let mut monitor = Monitor::connect(&served.path);
+        monitor.negotiate();
+        monitor.order(2, &longs(&[FEATURES]), &[]);
+        let _apart = share_with_another(&mut monitor, &driver.guest);
+        monitor.start(BASE);
+        driver
+            .guest
+            .put(DATA, &[words(&[kind, 0]), longs(&[8])].concat());
+        driver.guest.ram.store8(DATA + 0x800, 0);
+        let at = |offset: usize| GUEST + (DATA + offset) as u64;
+        let into = if kind == IN { WRITE } else { 0 };
+        let chain = [(at(0), 16, 0), (GONE, 4096, into), (at(0x800), 1, WRITE)];
+        driver.publish(0, &chain);
+        monitor.kick();
+        while monitor.receive().is_some() {}
+        assert!(monitor.is_over());
+        let is_used = driver.guest.ram.load16(14) & (1 << 15) != 0;
+        assert!(!is_used, "kind {kind}");
+    }
 }

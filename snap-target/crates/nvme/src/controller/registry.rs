@@ -9,13 +9,14 @@ use super::connect::{Invalid, invalid, invalid_host};
 use super::counters::Health;
 use super::subsystem::Target;
 use super::{
-    AdminCommand, Admitted, ConnectContext, ConnectRequest, Controller, ControllerId, Lifetime,
-    NamespaceSet, Outcome, Subsystem, Transport,
+    AdminCommand, Admitted, ConnectContext, ConnectRequest, Controller, ControllerId, Effect,
+    Lifetime, NamespaceSet, Outcome, Subsystem, Transport,
 };
 use crate::Time;
 use crate::nqn::Nqn;
 use crate::queue::{Completion, QueueId};
 use nvme_spec::fabrics::{CNTLID_DYNAMIC, CNTLID_MAX, connect_offset};
+use nvme_spec::register::Cc;
 use nvme_spec::{Sqe, Status};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -163,7 +164,7 @@ impl Registry {
         if request.cntlid != CNTLID_DYNAMIC {
             return Err(invalid(Invalid::Data(connect_offset::data::CNTLID)));
         }
-        self.check_limits(&role, &request.host)?;
+        self.check_limits(&role, &request.host, context.transport)?;
         let busy = Completion::of(Status::CONNECT_CONTROLLER_BUSY);
         let association = Association {
             id: self.allocate_id().ok_or(busy)?,
@@ -183,8 +184,8 @@ impl Registry {
         })
     }
 
-    /// A controller of a subsystem without a Connect: a PCIe function. It has no keep alive; CC is written to the controller itself
-    /// ([`Controller::write_cc`]), and [`Registry::end`] is its end. Which hosts may connect is not asked of it.
+    /// A controller of a subsystem without a Connect: a PCIe function. It has no keep alive; CC is written to it
+    /// ([`Registry::write_cc`]), and [`Registry::end`] is its end. Which hosts may connect is not asked of it.
     ///
     /// # Errors
     /// [`Status::CONNECT_INVALID_PARAMETERS`]: no subsystem has that name. [`Status::CONNECT_CONTROLLER_BUSY`]: it has as many controllers as
@@ -200,10 +201,9 @@ impl Registry {
             .subsystem(subsystem)
             .map(|(subsystem, namespaces)| (Arc::clone(subsystem), namespaces.seen_by(host)))
             .ok_or(Status::CONNECT_INVALID_PARAMETERS)?;
-        if !self.has_admin_place()
-            || self.roll.count(&Some(subsystem.nqn.clone()))
-                >= usize::from(subsystem.limits.controllers_max)
-            || self.io_queues_left(None, &subsystem, host) == 0
+        if self.roll.count(&Some(subsystem.nqn.clone()))
+            >= usize::from(subsystem.limits.controllers_max)
+            || self.io_queues_left(None, &subsystem, host, transport) == 0
         {
             return Err(Status::CONNECT_CONTROLLER_BUSY);
         }
@@ -217,6 +217,15 @@ impl Registry {
             health: self.health_of(&role),
         };
         Ok(self.add(association, role, namespaces, now))
+    }
+
+    /// The host of such a controller writes CC; none where there is no such controller.
+    pub fn write_cc(&mut self, id: ControllerId, cc: Cc, now: Time) -> Option<Effect> {
+        let connected = self.associations.get_mut(&id)?;
+        let effect = connected.controller.write_cc(cc, now);
+        // A reset gives back what was granted.
+        self.roll.update(connected);
+        Some(effect)
     }
 
     /// An I/O queue of such a controller, whose host has created it.
@@ -330,7 +339,12 @@ impl Registry {
     }
 
     /// Limits on controllers. Busy without DNR: another may have gone when the host tries again.
-    fn check_limits(&self, role: &Role, host: &Nqn) -> Result<(), Completion> {
+    fn check_limits(
+        &self,
+        role: &Role,
+        host: &Nqn,
+        transport: Transport,
+    ) -> Result<(), Completion> {
         let busy = Err(Completion::of(Status::CONNECT_CONTROLLER_BUSY));
         if !self.has_admin_place() {
             return busy;
@@ -349,7 +363,7 @@ impl Registry {
         let nqn = Some(subsystem.nqn.clone());
         if self.roll.count(&nqn) >= usize::from(limits.controllers_max)
             || self.roll.of_host(nqn, host).count() >= usize::from(limits.controllers_per_host_max)
-            || self.io_queues_left(None, subsystem, host) == 0
+            || self.io_queues_left(None, subsystem, host, transport) == 0
         {
             return busy;
         }
@@ -429,7 +443,8 @@ impl Registry {
         if let Some(subsystem) = controller.subsystem()
             && Controller::asks_for_queues(command.sqe)
         {
-            let left = self.io_queues_left(Some(id), subsystem, controller.host());
+            let transport = controller.transport();
+            let left = self.io_queues_left(Some(id), subsystem, controller.host(), transport);
             self.controller_mut(id)?.set_io_queues_left(left);
         }
         let connected = self.associations.get_mut(&id)?;

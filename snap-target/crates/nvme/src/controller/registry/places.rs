@@ -4,17 +4,19 @@
 //! not even one is left for it, the admin queue's Connect is refused (Connect Controller Busy), which a host tries again.
 
 use super::{Connected, Registry};
-use crate::controller::{ControllerId, Subsystem};
+use crate::controller::{ControllerId, Subsystem, Transport};
 use crate::nqn::Nqn;
 use crate::queue::QueueId;
 
-/// Places for the queues of all controllers of all subsystems together, whatever they come over.
+/// Places for the queues of all controllers of all subsystems together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuePlaces {
-    /// Admin queues, those of discovery controllers among them.
+    /// Admin queues that come over fabrics, those of discovery controllers among them.
     pub admin_queues: usize,
-    /// I/O queues, wherever they are served.
+    /// I/O queues, wherever they are served, of hosts over fabrics and of PCIe functions.
     pub io_queues: usize,
+    /// Of these, what is kept for functions, which are this machine's own and do not try again: hosts over fabrics have the others alone.
+    pub io_queues_of_functions: usize,
 }
 
 impl Connected {
@@ -39,7 +41,7 @@ impl Registry {
     /// Whether one more admin queue finds room.
     pub(super) fn has_admin_place(&self) -> bool {
         self.places
-            .is_none_or(|places| self.associations.len() < places.admin_queues)
+            .is_none_or(|places| self.roll.over_fabrics() < places.admin_queues)
     }
 
     /// I/O queues that a controller may have, or where it is none yet, one more of this host: what the others have left.
@@ -48,6 +50,7 @@ impl Registry {
         id: Option<ControllerId>,
         subsystem: &Subsystem,
         host: &Nqn,
+        transport: Transport,
     ) -> u16 {
         let (mut queues, mut controllers) = (0, 0);
         for other in self.roll.of_host(Some(subsystem.nqn.clone()), host) {
@@ -66,9 +69,13 @@ impl Registry {
             usize::from(limits.connections_per_host_max).saturating_sub(connections);
         let own = id.and_then(|id| self.associations.get(&id));
         let of_all = self.places.map_or(usize::MAX, |places| {
-            let own = own.map_or(0, |own| own.counted.claim());
-            let others = self.roll.claimed() - own;
-            places.io_queues.saturating_sub(others)
+            let mut others = self.roll.claims();
+            *others.over(transport) -= own.map_or(0, |own| own.counted.claim());
+            let kept = match transport.is_fabric() {
+                true => others.of_functions.max(places.io_queues_of_functions),
+                false => others.of_functions,
+            };
+            places.io_queues.saturating_sub(others.over_fabrics + kept)
         });
         let left = of_host.min(of_connections).min(of_all);
         u16::try_from(left).unwrap_or(u16::MAX)
@@ -81,7 +88,8 @@ impl Registry {
         };
         let controller = &connected.controller;
         let left = controller.subsystem().map_or(0, |subsystem| {
-            self.io_queues_left(Some(id), subsystem, controller.host())
+            let transport = controller.transport();
+            self.io_queues_left(Some(id), subsystem, controller.host(), transport)
         });
         connected.claim().max(queue.0.into()) <= left.into()
     }

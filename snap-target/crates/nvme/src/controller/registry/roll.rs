@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Connected;
 use crate::Time;
-use crate::controller::ControllerId;
+use crate::controller::{ControllerId, Transport};
 use crate::nqn::Nqn;
 
 /// A subsystem's name; none: discovery.
@@ -15,10 +15,30 @@ type Where = Option<Nqn>;
 pub(super) struct Roll {
     by_host: BTreeMap<(Where, Nqn), BTreeSet<ControllerId>>,
     by_subsystem: BTreeMap<Where, usize>,
-    /// I/O queues that all controllers have or were granted.
-    claimed: usize,
+    /// Controllers over fabrics.
+    over_fabrics: usize,
+    claims: Claims,
     /// When to look at a controller's keep alive: never later than its deadline, which moves away with each command.
     looks: BTreeSet<(Time, ControllerId)>,
+}
+
+/// I/O queues that controllers have or were granted; one of each that has not asked yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Claims {
+    /// Of controllers over fabrics.
+    pub over_fabrics: usize,
+    /// Of PCIe functions.
+    pub of_functions: usize,
+}
+
+impl Claims {
+    /// What controllers over this transport have.
+    pub fn over(&mut self, transport: Transport) -> &mut usize {
+        match transport.is_fabric() {
+            true => &mut self.over_fabrics,
+            false => &mut self.of_functions,
+        }
+    }
 }
 
 /// What the roll counts of a controller; kept with it.
@@ -29,7 +49,7 @@ pub(super) struct Counted {
 }
 
 impl Counted {
-    /// Its I/O queues among [`Roll::claimed`].
+    /// Its I/O queues among [`Roll::claims`].
     pub fn claim(&self) -> usize {
         self.claim
     }
@@ -48,13 +68,17 @@ impl Roll {
         *self.by_subsystem.entry(names.0.clone()).or_default() += 1;
         let of_host = self.by_host.entry(names).or_default();
         of_host.insert(connected.controller.id());
+        if connected.controller.transport().is_fabric() {
+            self.over_fabrics += 1;
+        }
         self.update(connected);
     }
 
     /// Its queues, its keep alive or its end may have changed.
     pub fn update(&mut self, connected: &mut Connected) {
         let claim = connected.claim();
-        self.claimed = self.claimed + claim - connected.counted.claim;
+        let claimed = self.claims.over(connected.controller.transport());
+        *claimed = *claimed + claim - connected.counted.claim;
         connected.counted.claim = claim;
         // Silence is news of those alone that are not ending.
         let deadline = match connected.ending {
@@ -91,7 +115,11 @@ impl Roll {
                 self.by_host.remove(&names);
             }
         }
-        self.claimed -= connected.counted.claim;
+        let transport = connected.controller.transport();
+        if transport.is_fabric() {
+            self.over_fabrics -= 1;
+        }
+        *self.claims.over(transport) -= connected.counted.claim;
         self.look_at(&mut connected, None);
     }
 
@@ -106,9 +134,14 @@ impl Roll {
         self.by_subsystem.get(subsystem).copied().unwrap_or(0)
     }
 
-    /// I/O queues that controllers have or were granted; one of each that has not asked yet.
-    pub fn claimed(&self) -> usize {
-        self.claimed
+    /// Controllers that came over fabrics: each has an admin queue.
+    pub fn over_fabrics(&self) -> usize {
+        self.over_fabrics
+    }
+
+    /// What all have claimed.
+    pub fn claims(&self) -> Claims {
+        self.claims
     }
 
     /// When a keep alive is next worth a look: no deadline is before it.
@@ -133,8 +166,13 @@ impl super::Registry {
     /// Holds the roll against a look at everybody.
     pub(in crate::controller) fn check_roll(&self) {
         let all = || self.associations.values();
-        let claimed: usize = all().map(Connected::claim).sum();
-        assert_eq!(self.roll.claimed, claimed);
+        let mut claims = Claims::default();
+        for connected in all() {
+            *claims.over(connected.controller.transport()) += connected.claim();
+        }
+        assert_eq!(self.roll.claims, claims);
+        let over_fabrics = all().filter(|it| it.controller.transport().is_fabric());
+        assert_eq!(self.roll.over_fabrics, over_fabrics.count());
         let counts: usize = self.roll.by_subsystem.values().sum();
         assert_eq!(counts, all().count());
         for connected in all() {

@@ -19,6 +19,7 @@ impl Many {
             registry.set_queue_places(QueuePlaces {
                 admin_queues,
                 io_queues,
+                io_queues_of_functions: 0,
             });
         }
         Many { registry }
@@ -58,9 +59,13 @@ impl Many {
         let host = Nqn::function_host(&format!("pf{number}"));
         let pcie = Transport::Pcie;
         let id = self.registry.attach_local(&nqn, &host, pcie, Time::ZERO)?;
-        let controller = self.registry.controller_mut(id).unwrap();
-        controller.write_cc(Cc(0x0046_0001), Time::ZERO);
+        self.write_cc(id.0, 0x0046_0001);
         Ok(id.0)
+    }
+
+    fn write_cc(&mut self, id: u16, cc: u32) -> Effect {
+        let written = self.registry.write_cc(ControllerId(id), Cc(cc), Time::ZERO);
+        written.unwrap()
     }
 
     fn create(&mut self, id: u16, qid: u16) -> Result<(), Status> {
@@ -78,7 +83,18 @@ impl Many {
         (granted & 0xFFFF) + 1
     }
 
+    fn try_ask(&mut self, id: u16, queues: u32) -> Status {
+        let asked = (queues - 1) << 16 | (queues - 1);
+        self.completion(id, &command(0x09, 0, 0x07, asked)).status
+    }
+
     fn run(&mut self, id: u16, sqe: &[u8; 64]) -> u32 {
+        let completion = self.completion(id, sqe);
+        assert_eq!(completion.status, Status::SUCCESS);
+        completion.dw0
+    }
+
+    fn completion(&mut self, id: u16, sqe: &[u8; 64]) -> Completion {
         let sqe = Sqe::read_from_bytes(sqe).unwrap();
         let command = AdminCommand {
             sqe: &sqe,
@@ -90,10 +106,7 @@ impl Many {
             .registry
             .execute(ControllerId(id), &command, &mut [], Time::ZERO);
         match outcome.unwrap() {
-            Outcome::Done { completion, .. } => {
-                assert_eq!(completion.status, Status::SUCCESS);
-                completion.dw0
-            }
+            Outcome::Done { completion, .. } => completion,
             other => panic!("{other:?}"),
         }
     }
@@ -240,12 +253,57 @@ fn functions_share_the_places() {
     many.end(function);
     assert!(many.function(0).is_ok());
     many.registry.check_roll();
-    // And of admin queues.
-    let mut many = Many::new(Some((2, 100)), |_| ());
-    let (first, _) = (many.function(0).unwrap(), many.admin(1).unwrap());
-    assert_eq!((many.admin(2), many.function(1)), (Err(BUSY), Err(BUSY)));
+}
+
+/// Hosts that come over a network take no place of this machine's own functions, however many they are and whatever they ask for.
+#[test]
+fn places_are_kept_for_functions() {
+    let mut many = Many::new(Some((2, 6)), |_| ());
+    let places = QueuePlaces {
+        admin_queues: 2,
+        io_queues: 6,
+        io_queues_of_functions: 2,
+    };
+    many.registry.set_queue_places(places);
+    let host = many.admin(1).unwrap();
+    assert_eq!(many.ask(host, 4), 4);
+    assert_eq!(many.admin(2), Err(BUSY), "the other two are not for it");
+    let first = many.function(0).unwrap();
+    assert_eq!(many.ask(first, 4), 2);
+    assert_eq!(many.function(1), Err(BUSY));
+    many.end(host);
+    // Functions have what nobody else has; of what is kept nothing is kept besides what they have.
+    let second = many.function(1).unwrap();
+    assert_eq!(many.ask(second, 4), 4);
+    assert_eq!(many.admin(1), Err(BUSY));
+    many.end(second);
+    let host = many.admin(1).unwrap();
+    assert_eq!(many.ask(host, 4), 4);
+    // Admin queues of functions are none of those that come over fabrics.
     many.end(first);
-    assert!(many.admin(2).is_ok());
+    assert_eq!(many.ask(host, 4), 4);
+    let [_, other] = [many.function(0).unwrap(), many.function(1).unwrap()];
+    assert_eq!(many.ask(other, 4), 1);
+    many.registry.check_roll();
+}
+
+/// A function that is reset gives back what it was granted at once, also where its queues were deleted before.
+#[test]
+fn a_functions_reset_gives_back_what_was_granted() {
+    let mut many = Many::new(Some((10, 4)), |_| ());
+    let function = many.function(0).unwrap();
+    assert_eq!(many.ask(function, 4), 4);
+    for qid in 1..=4 {
+        assert_eq!(many.create(function, qid), Ok(()));
+    }
+    for qid in 1..=4 {
+        many.registry.closed(ControllerId(function), QueueId(qid));
+    }
+    assert_eq!(many.admin(1), Err(BUSY));
+    assert_eq!(many.write_cc(function, 0x0046_0000), Effect::Reset);
+    many.registry.check_roll();
+    let host = many.admin(1).unwrap();
+    assert_eq!(many.ask(host, 4), 3);
 }
 
 /// Whatever hosts do, in whatever order: the roll has what a look at all of them would find.
@@ -283,15 +341,24 @@ fn the_roll_is_true_of_everybody() {
             }
             (5, Some((id, _))) => {
                 let controller = many.registry.controller(ControllerId(id)).unwrap();
-                if controller.transport().is_fabric() {
-                    many.set_cc(id, [0x0046_0000, 0x0046_0001][which % 2]);
+                let (is_fabric, cc) = (
+                    controller.transport().is_fabric(),
+                    [0x0046_0000, 0x0046_0001][which % 2],
+                );
+                match is_fabric {
+                    true => many.set_cc(id, cc),
+                    false => drop(many.write_cc(id, cc)),
                 }
             }
             (6, Some((id, _))) => {
                 let kato_ms = [0, 1_000, 120_000][which % 3];
                 let controller = many.registry.controller(ControllerId(id));
-                if controller.is_some_and(|it| it.ready() && it.transport().is_fabric()) {
-                    many.run(id, &command(0x09, 0, 0x0F, kato_ms));
+                let controller = controller.unwrap();
+                match controller.transport().is_fabric() {
+                    _ if !controller.ready() => {}
+                    true => drop(many.run(id, &command(0x09, 0, 0x0F, kato_ms))),
+                    // Refused where it has queues.
+                    false => drop(many.try_ask(id, 4)),
                 }
             }
             (_, Some((id, _))) => {
