@@ -200,13 +200,15 @@ fn a_large_guest_costs_no_more_than_a_small_one() {
     assert!(ended.status.success(), "{}: {printed}", ended.status);
 }
 
-/// Of what it has now, and so much more.
-fn limit_own_memory(bytes: u64) {
+/// Touches memory while its process may have so many bytes more than it has now, and not while something else may need some.
+fn with_room_for(bytes: u64, touch: impl FnOnce()) {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let data = status.lines().find_map(|line| line.strip_prefix("VmData:"));
     let kib = data.and_then(|text| text.trim().strip_suffix(" kB"));
     let most = kib.unwrap().parse::<u64>().unwrap() * 1024 + bytes;
     setrlimit(Resource::RLIMIT_DATA, most, u64::MAX).unwrap();
+    touch();
+    setrlimit(Resource::RLIMIT_DATA, u64::MAX, u64::MAX).unwrap();
 }
 
 #[test]
@@ -217,16 +219,14 @@ fn loses_a_page_of_many() {
     let guests = file(PAGES);
     let area = Area::whole(&shared(&guests, PAGES, &loss)).unwrap();
     area.store8(0, 7);
-    limit_own_memory(1 << 30);
     resize(&guests, PAGES - 1);
-    area.store8(area.bytes() - 1, 1);
+    with_room_for(1 << 30, || area.store8(area.bytes() - 1, 1));
     assert!(loss.has_happened());
     assert_eq!(area.load8(area.bytes() - 1), 1);
     assert_eq!(area.load8(0), 7, "what is far from it is as it was");
     // No room for a large part any more.
-    limit_own_memory(1 << 20);
     resize(&guests, PAGES / 2);
-    area.store8(area.bytes() * 3 / 4, 1);
+    with_room_for(1 << 20, || area.store8(area.bytes() * 3 / 4, 1));
 }
 
 #[test]
