@@ -39,7 +39,7 @@ pub enum TransformError {
 
     /// A number whose group would need a scale that an f16 does not hold: infinite, no number, or of 8,321,040 or more.
     #[error(
-        "element {index} is {}, and q8_0 takes finite numbers below {}; store it as it is, or f32 as bf16",
+        "element {index} is {}, and q8_0 takes finite numbers below {}; store it as it is, or as bf16 where it is f32",
         f32::from_bits(*.bits), crate::kernels::q8::UNSCALABLE_FROM
     )]
     Unscalable {
@@ -51,7 +51,7 @@ pub enum TransformError {
 
     /// A number that no row has a scale for: infinite, or none.
     #[error(
-        "element {index} is {}, and int8 takes finite numbers; store it as it is, or f32 as bf16",
+        "element {index} is {}, and int8 takes finite numbers; store it as it is, or as bf16 where it is f32",
         f32::from_bits(*.bits)
     )]
     NotFinite {

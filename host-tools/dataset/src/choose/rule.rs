@@ -7,8 +7,8 @@
 //! So lz4 has to save 14 % of the bytes that go into it to be chosen by `balanced`, zstd 45 %; by `speed` 41 %, and zstd never. Where
 //! samples are read at random, what counts is what a sample makes a reader fetch and decode: whole frames.
 //!
-//! **Frame.** The smallest whose ratio is within 15 % of the best for random reads, 5 % for sequential ones, 1 % for `ratio`; for random reads and `ratio` the
-//! one of which a sample fetches the fewest bytes.
+//! **Frame.** Where samples are read at random, the one with the smallest sum; from end to end, where a larger one costs memory alone, the smallest whose ratio is within
+//! 5 % of the best, 1 % for `ratio`.
 
 use super::cost;
 use super::trial::Trial;
@@ -17,12 +17,13 @@ use super::trial::Trial;
 const SEQUENTIAL_FRAMES: &[u64] = &[64 << 10, 128 << 10, 256 << 10];
 /// Frames that are tried where samples are read at random.
 const RANDOM_FRAMES: &[u64] = &[4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
+/// The same of samples of so many bytes and more.
+const LARGE_SAMPLE_BYTES: u64 = 512 << 10;
+const LARGE_SAMPLE_FRAMES: &[u64] = &[16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10];
 /// The ratio of the chosen frame, in percent of the best, is at least this.
 const SEQUENTIAL_KEEP: u64 = 95;
 /// As that, where stored bytes are what counts.
 const RATIO_KEEP: u64 = 99;
-/// As that, where a larger frame makes every sample fetch more.
-const RANDOM_KEEP: u64 = 85;
 /// Stores are read in blocks of so many bytes.
 const BLOCK_BYTES: u64 = 4096;
 
@@ -93,28 +94,27 @@ pub fn ladder(wish: &Wish) -> Vec<u64> {
     match (wish.frame_bytes, wish.access) {
         (Some(frame_bytes), _) => vec![frame_bytes],
         (None, Access::Sequential) => SEQUENTIAL_FRAMES.to_vec(),
-        (None, Access::Random { .. }) => RANDOM_FRAMES.to_vec(),
+        (None, Access::Random { sample_bytes }) => match sample_bytes >= LARGE_SAMPLE_BYTES {
+            true => LARGE_SAMPLE_FRAMES.to_vec(),
+            false => RANDOM_FRAMES.to_vec(),
+        },
     }
 }
 
-/// Which of the frames, the smallest first, given what the same bytes, elements of `element_bytes`, are stored in by each.
+/// Which of a chain's trials, by frames, the smallest first; none of none.
 #[must_use]
-pub fn frame(stored: &[(u64, u64)], element_bytes: u64, wish: &Wish) -> Option<usize> {
+pub fn frame(trials: &[Trial], wish: &Wish) -> Option<usize> {
     let keep = match (wish.access, wish.prefer) {
         (Access::Sequential, Prefer::Ratio) => RATIO_KEEP,
         (Access::Sequential, _) => SEQUENTIAL_KEEP,
-        (Access::Random { .. }, Prefer::Balanced | Prefer::Speed) => RANDOM_KEEP,
-        (Access::Random { sample_bytes }, Prefer::Ratio) => {
-            let fetched = |(frame_bytes, bytes): &(u64, u64)| {
-                let touched = touched_by_frames(sample_bytes, *frame_bytes, element_bytes);
-                u128::from(touched) * u128::from(*bytes)
-            };
-            return (0..stored.len()).min_by_key(|index| stored.get(*index).map(fetched));
+        (Access::Random { .. }, _) => {
+            return (0..trials.len())
+                .min_by_key(|index| trials.get(*index).map(|it| score(it, wish)));
         }
     };
-    let best = stored.iter().map(|(_, bytes)| *bytes).min()?;
+    let best = trials.iter().map(|it| it.stored_bytes).min()?;
     let is_near = |bytes: u64| u128::from(bytes) * u128::from(keep) <= u128::from(best) * 100;
-    stored.iter().position(|(_, bytes)| is_near(*bytes))
+    trials.iter().position(|it| is_near(it.stored_bytes))
 }
 
 /// Sorts them, the best first. What is equally good is in the order of stored bytes, then of steps, then as it came.
@@ -336,55 +336,68 @@ mod tests {
         }
     }
 
+    /// Trials of `zstd:3` by frames: so many KiB each, and what is stored.
+    fn by_frames(stored: &[(u64, u64)]) -> Vec<Trial> {
+        let of = |(kib, stored_bytes): &(u64, u64)| Trial {
+            frame_bytes: kib << 10,
+            frames: 1_000_000_u64.div_ceil(kib << 10),
+            ..trial("zstd:3", *stored_bytes)
+        };
+        stored.iter().map(of).collect()
+    }
+
+    fn frame_of(stored: &[(u64, u64)], prefer: Prefer, access: Access) -> Option<usize> {
+        let wish = Wish {
+            prefer,
+            access,
+            frame_bytes: None,
+        };
+        frame(&by_frames(stored), &wish)
+    }
+
     #[test]
-    fn the_frame_is_the_smallest_near_the_best() {
-        let of = |stored: &[(u64, u64)], access| {
-            let wish = Wish {
-                access,
-                ..Wish::default()
-            };
-            frame(stored, 4, &wish)
-        };
-        let stored = [(4, 118), (8, 117), (16, 100), (32, 99)];
-        let random = Access::Random { sample_bytes: 1 };
-        // 99 / 0.85 = 116.47
-        assert_eq!(of(&stored, random), Some(2));
-        assert_eq!(of(&[(4, 116), (8, 99)], random), Some(0));
-        assert_eq!(of(&[(4, 117), (8, 99)], random), Some(1));
+    fn from_end_to_end_the_frame_is_the_smallest_near_the_best() {
+        let of = |stored: &[(u64, u64)], prefer| frame_of(stored, prefer, Access::Sequential);
         // 99 / 0.95 = 104.2
-        assert_eq!(of(&[(4, 104), (8, 99)], Access::Sequential), Some(0));
-        assert_eq!(of(&[(4, 105), (8, 99)], Access::Sequential), Some(1));
+        for prefer in [Prefer::Balanced, Prefer::Speed] {
+            assert_eq!(of(&[(4, 104), (8, 99)], prefer), Some(0));
+            assert_eq!(of(&[(4, 105), (8, 99)], prefer), Some(1));
+        }
         // 990 / 0.99 = 1000
-        let by_ratio = |stored: &[(u64, u64)]| {
-            let wish = Wish {
-                prefer: Prefer::Ratio,
-                ..Wish::default()
-            };
-            frame(stored, 4, &wish)
-        };
-        assert_eq!(by_ratio(&[(4, 1000), (8, 990)]), Some(0));
-        assert_eq!(by_ratio(&[(4, 1001), (8, 990)]), Some(1));
-        assert_eq!(of(&[], random), None);
-        assert_eq!(of(&[(4, 0), (8, 0)], random), Some(0));
+        assert_eq!(of(&[(4, 1000), (8, 990)], Prefer::Ratio), Some(0));
+        assert_eq!(of(&[(4, 1001), (8, 990)], Prefer::Ratio), Some(1));
+        assert_eq!(of(&[], Prefer::Ratio), None);
+        assert_eq!(of(&[(4, 0), (8, 0)], Prefer::Ratio), Some(0));
     }
 
     /// Of a small sample the next larger frame has to save what it makes longer; of a large one nearly nothing.
     #[test]
-    fn by_ratio_the_frame_is_that_of_which_a_sample_fetches_least() {
-        let stored = [(4 << 10, 300), (8 << 10, 250), (16 << 10, 240)];
-        let of = |sample_bytes| {
-            let wish = Wish {
-                prefer: Prefer::Ratio,
-                access: Access::Random { sample_bytes },
-                frame_bytes: None,
+    fn at_random_the_frame_is_the_one_with_the_least_sum() {
+        let stored = [(4, 300_000), (8, 250_000), (16, 240_000)];
+        for prefer in [Prefer::Ratio, Prefer::Balanced] {
+            let of = |sample_bytes| frame_of(&stored, prefer, Access::Random { sample_bytes });
+            let weighed = |index: usize, sample_bytes| {
+                let wish = Wish {
+                    prefer,
+                    access: Access::Random { sample_bytes },
+                    frame_bytes: None,
+                };
+                score(&by_frames(&stored)[index], &wish)
             };
-            frame(&stored, 4, &wish)
-        };
-        // (SIZE + 4,092) 300 < (SIZE + 8,188) 250 below 16,388, and (SIZE + 8,188) 250 < (SIZE + 16,380) 240 below 188,420.
-        assert_eq!(of(16_384), Some(0));
-        assert_eq!(of(16_388), Some(0));
-        assert_eq!(of(16_392), Some(1));
-        assert_eq!(of(188_416), Some(1));
-        assert_eq!(of(188_424), Some(2));
+            for sample_bytes in [4, 4096, 16_384, 65_536, 262_144, 1 << 20, 1 << 24] {
+                let best = of(sample_bytes).unwrap();
+                let least = (0..3).map(|index| weighed(index, sample_bytes)).min();
+                assert_eq!(Some(weighed(best, sample_bytes)), least);
+            }
+            assert_eq!((of(4), of(1 << 24)), (Some(0), Some(2)));
+        }
+        // In copies of the million bytes, by stored bytes, decoding and tables: 632 in frames of 4 KiB, 526 and 503. 632 (SIZE + 4,092) < 526 (SIZE + 8,188)
+        // below 16,212, and 526 (SIZE + 8,188) < 503 (SIZE + 16,380) below 176,738.
+        let by_ratio =
+            |sample_bytes| frame_of(&stored, Prefer::Ratio, Access::Random { sample_bytes });
+        assert_eq!(by_ratio(16_000), Some(0));
+        assert_eq!(by_ratio(16_400), Some(1));
+        assert_eq!(by_ratio(175_000), Some(1));
+        assert_eq!(by_ratio(178_000), Some(2));
     }
 }

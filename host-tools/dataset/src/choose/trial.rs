@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use transforms::{
-    Chain, Decoder, Dictionary, IdCounts, OutSegments, PackedWindow, RankTable, Scratch, Step,
-    TableKind, TransformError, ValueRange, ViewChain, codecs,
+    Chain, Decoder, Dictionary, ElementType, IdCounts, OutSegments, PackedWindow, RankTable,
+    Scratch, Step, TableKind, TransformError, ValueRange, ViewChain, codecs,
 };
 
 use super::candidates::SHORT_FRAME_BYTES_MAX;
@@ -88,25 +88,36 @@ pub(super) struct Whole {
 }
 
 impl Whole {
-    /// What the tables of all of it take.
-    fn table_bytes(&self, chain: &Chain, sample_bytes: u64) -> u64 {
-        let dictionary = chain.dictionary().map_or(0, |it| it.stored_bytes());
-        self.ranks_bytes(chain, sample_bytes) + dictionary
-    }
-
-    /// Of ranks: exact where all of it is in the sample; otherwise as much as it can take, with every id of the range.
-    fn ranks_bytes(&self, chain: &Chain, sample_bytes: u64) -> u64 {
-        let (Some(table), Some(range)) = (chain.rank_table(), self.range) else {
-            return 0;
+    /// What the rank table of all of it takes, as far as pieces of it tell: exact where they are all of it. Otherwise what it comes to if each doubling of the bytes adds as
+    /// many new ids, for those that there are, as the last one did: of words, of which ever fewer are new, that is more than it is. Never more than
+    /// every id of the range takes, or every element.
+    fn ranks_bytes(&self, chain: &Chain, pieces: &[&Vec<u8>]) -> Result<u64, TransformError> {
+        let (true, Some(range)) = (chain.takes(TableKind::Ranks), self.range) else {
+            return Ok(0);
         };
-        if sample_bytes == self.bytes {
-            return table.stored_bytes();
+        let of = |step| {
+            let table = ranks(chain.source(), pieces.iter().step_by(step).copied());
+            table.map(|table| table.stored_bytes())
+        };
+        let known = of(1)?;
+        let mut bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+        if bytes >= self.bytes {
+            return Ok(known);
         }
         let elements = self.bytes / chain.source().bytes() as u64;
         let ids = u64::try_from(range.max - range.min + 1).unwrap_or(u64::MAX);
         let bits = u128::BITS - range.max.unsigned_abs().leading_zeros();
         let id_bytes = u64::from(bits.div_ceil(8).max(1));
-        RankTable::STORED_BYTES_MIN + ids.min(elements).saturating_mul(id_bytes)
+        let most = ids.min(elements).saturating_mul(id_bytes);
+        let most = most.saturating_add(RankTable::STORED_BYTES_MIN);
+        let of_half = of(2)?;
+        let mut all = known;
+        while of_half < known && bytes < self.bytes && all < most {
+            let doubled = u128::from(all) * u128::from(known) / u128::from(of_half.max(1));
+            all = u64::try_from(doubled).unwrap_or(u64::MAX);
+            bytes = bytes.saturating_mul(2);
+        }
+        Ok(all.min(most))
     }
 }
 
@@ -123,48 +134,46 @@ pub(super) fn run(
 ) -> Result<Option<Trial>, TransformError> {
     let has_dictionary = chain.takes(TableKind::Dictionary);
     let others = sample.others.iter().filter(|_| has_dictionary);
-    let chain = &ranked(chain, sample.tried.iter().chain(others))?;
+    let pieces: Vec<&Vec<u8>> = sample.tried.iter().chain(others).collect();
+    let chain = &ranked(chain, pieces.iter().copied())?;
+    let ranks_bytes = whole.ranks_bytes(chain, &pieces)?;
     let mut scratch = Scratch::new();
-    let mut made = Vec::new();
+    let (mut trials, mut made) = (Vec::new(), Vec::new());
     for frame_bytes in ladder(chain, has_dictionary, wish) {
         let chains = match has_dictionary {
             true => by_dictionary(chain, sample, frame_bytes, whole.bytes, dictionaries)?,
             false => vec![chain.clone()],
         };
-        if chains.is_empty() {
+        let Some(chain) = chains.first() else {
             return Ok(None);
-        }
+        };
         let stored = encode(&chains, &sample.tried, frame_bytes, &mut scratch)?;
-        made.push((frame_bytes, stored, chains));
+        let source_bytes = sample.bytes();
+        let dictionary_bytes = chain.dictionary().map_or(0, |it| it.stored_bytes());
+        let share = u128::from(ranks_bytes + dictionary_bytes) * u128::from(source_bytes);
+        let share = share.div_ceil(u128::from(whole.bytes.max(1)));
+        let frames = stored.frames.len() as u64;
+        trials.push(Trial {
+            table_bytes: u64::try_from(share).unwrap_or(u64::MAX),
+            codes_bytes: codes_bytes(chain, &sample.tried, frame_bytes, &mut scratch)?,
+            decode_seconds: 0.0,
+            chain: chain.clone(),
+            frame_bytes: if chain.is_framed() { frame_bytes } else { 0 },
+            frames: if chain.is_framed() { frames } else { 0 },
+            source_bytes,
+            stored_bytes: stored.bytes.len() as u64,
+            encode_seconds: stored.seconds,
+        });
+        made.push((stored, chains));
     }
-    let lengths: Vec<(u64, u64)> = made
-        .iter()
-        .map(|(frame_bytes, stored, _)| (*frame_bytes, stored.bytes.len() as u64))
-        .collect();
-    let element_bytes = chain.source().bytes() as u64;
-    let best = rule::frame(&lengths, element_bytes, wish);
-    let best = best.and_then(|index| made.into_iter().nth(index));
-    let Some((frame_bytes, stored, chains)) = best else {
+    let best = rule::frame(&trials, wish);
+    let chosen = best.and_then(|index| Some((trials.get(index)?, made.get(index)?)));
+    let Some((trial, (stored, chains))) = chosen else {
         return Ok(None);
     };
-    let chain = chains.first().unwrap_or(chain);
-    let source_bytes = sample.bytes();
-    let table_bytes = u128::from(whole.table_bytes(chain, source_bytes));
-    let share = (table_bytes * u128::from(source_bytes)).div_ceil(u128::from(whole.bytes.max(1)));
     Ok(Some(Trial {
-        table_bytes: u64::try_from(share).unwrap_or(u64::MAX),
-        codes_bytes: codes_bytes(chain, &sample.tried, frame_bytes, &mut scratch)?,
-        decode_seconds: decode(&chains, &stored, &mut scratch)?,
-        chain: chain.clone(),
-        frame_bytes: if chain.is_framed() { frame_bytes } else { 0 },
-        frames: if chain.is_framed() {
-            stored.frames.len() as u64
-        } else {
-            0
-        },
-        source_bytes,
-        stored_bytes: stored.bytes.len() as u64,
-        encode_seconds: stored.seconds,
+        decode_seconds: decode(chains, stored, &mut scratch)?,
+        ..trial.clone()
     }))
 }
 
@@ -189,11 +198,18 @@ fn ranked<'a>(
     if !chain.takes(TableKind::Ranks) {
         return Ok(chain.clone());
     }
+    chain.with_table(Arc::new(ranks(chain.source(), pieces)?))
+}
+
+fn ranks<'a>(
+    element: ElementType,
+    pieces: impl Iterator<Item = &'a Vec<u8>>,
+) -> Result<RankTable, TransformError> {
     let mut counts = IdCounts::new();
     for piece in pieces {
-        counts.add(chain.source(), piece)?;
+        counts.add(element, piece)?;
     }
-    chain.with_table(Arc::new(counts.table()?))
+    counts.table()
 }
 
 /// The chain with a dictionary for each half of the pieces, trained on others; one for both where there are enough others; none where there are too few.

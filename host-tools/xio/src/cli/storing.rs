@@ -20,7 +20,7 @@ pub struct Storing {
     #[arg(long = "store", value_name = "PATTERN=CHAIN")]
     pub rules: Vec<Rule>,
 
-    /// Source bytes of a frame, the unit that chains with block steps are read in; otherwise 64KiB, and what auto:lossless chooses
+    /// Source bytes of a frame, the unit that chains with block steps are read in, at most 4MiB; otherwise 64KiB, and what auto:lossless chooses
     #[arg(long, value_name = "SIZE")]
     pub frame: Option<Size>,
 
@@ -60,8 +60,8 @@ to 16 KiB also zstd-dict, by a dictionary of other pieces than those that it is 
   work to pack them    a 64th of it: floatsplit 8, rank 10, lz4 20, zstd:3 40, lz4hc:9 and zstd:9 160
   (zstd-dict as zstd)
 so lz4 has to save 14 % of what goes into it, and zstd 45 % (balanced). The frame is the smallest, of 64 to 256 KiB, whose ratio is within 5 % of the
-best; with --access random:SIZE, of 4 to 64 KiB, within 15 %, and whole frames count for each sample: with ratio the frame is that of which a sample
-fetches the fewest bytes. No stopwatch decides: the same input gives the same chains everywhere. What does not shrink stays as it is.";
+best (ratio: 1 %); with --access random:SIZE the one with the least sum, of 4 to 64 KiB (from 512KiB on: 16 to 256 KiB), where whole frames count for
+each sample. No stopwatch decides: the same input gives the same chains everywhere. What does not shrink stays as it is.";
 
 /// What matters more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -544,3 +544,33 @@ fn a_folder_is_called_what_it_is_called_wherever_one_is() {
         assert_eq!(seen["views"][0]["name"], "set", "{volume}");
     }
 }
+
+/// Without checksums an element outside of the recorded range is all that tells: verify and a read name the same granule, the one that it is in.
+#[test]
+fn an_element_outside_of_the_range_is_placed_where_it_is() {
+    let folder = Folder::new();
+    let ids: Vec<u8> = (0..300_000_u32)
+        .flat_map(|id| (id % 1000).to_le_bytes())
+        .collect();
+    folder.write("a.bin", &ids);
+    let pack = pack_elements("a.bin", "u32", "u16");
+    folder.done([pack.as_slice(), &["--integrity", "none"]].concat());
+    let mut volume = folder.read("v.xio");
+    let byte = 2 * 150_000 + 1;
+    volume[32_768 + byte] ^= 0x80;
+    folder.write("bad.xio", &volume);
+    let place = format!(
+        "granule {}, at byte {}",
+        byte / 4096,
+        32_768 + byte / 4096 * 4096
+    );
+    for command in [
+        vec!["verify", "bad.xio"],
+        vec!["unpack", "bad.xio", "-o", "out.bin"],
+    ] {
+        let ran = folder.xio(command);
+        assert_eq!(ran.status, 1);
+        assert!(ran.stderr.contains(&place), "{}", ran.stderr);
+        assert!(ran.stderr.contains("150000"), "{}", ran.stderr);
+    }
+}

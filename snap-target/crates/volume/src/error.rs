@@ -514,3 +514,14 @@ fn named(mapped: &Option<String>) -> String {
         .map(|locator| format!("; that source is {locator}"))
         .unwrap_or_default()
 }
+
+/// The element that an error is about.
+pub(crate) fn element_of(error: &TransformError) -> Option<u64> {
+    match error {
+        TransformError::OutOfRange { index, .. }
+        | TransformError::OutsideProven { index, .. }
+        | TransformError::BadScale { index, .. }
+        | TransformError::Unscalable { index, .. } => Some(*index),
+        _ => None,
+    }
+}

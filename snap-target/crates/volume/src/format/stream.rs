@@ -106,6 +106,23 @@ impl Stream {
         self.place_of(item, granule.saturating_mul(BLOCK_BYTES_U64))
     }
 
+    /// Where the granule is that an element of a stream without frames begins in.
+    pub(crate) fn element_place(&self, index: StreamIndex, element: u64) -> Place {
+        let packed = self.chain.packed_bytes(element);
+        self.granule_place(
+            index,
+            self.skip_bytes().saturating_add(packed) / BLOCK_BYTES_U64,
+        )
+    }
+
+    /// Bytes of its first granule that are before its first element.
+    pub(crate) fn skip_bytes(&self) -> u64 {
+        match self.layout {
+            Layout::Unframed { skip_bytes, .. } => u64::from(skip_bytes),
+            Layout::Framed { .. } => 0,
+        }
+    }
+
     /// Where a frame is; `offset`: from the stream's first stored byte.
     pub(crate) fn frame_place(&self, index: StreamIndex, frame: u64, offset: u64) -> Place {
         let item = Item::Frame {

@@ -9,7 +9,7 @@ use super::window::{Body, Unit, Wanted};
 use super::{Context, ReadOp};
 use crate::VolumeError;
 use crate::cache::{Cache, Frame, Key};
-use crate::error::Place;
+use crate::error::{Place, element_of};
 use crate::fetch::FrameWantId;
 use crate::format::raw::BLOCK_BYTES_U64;
 use crate::format::table::check_index;
@@ -289,8 +289,8 @@ impl ReadOp {
             if let Some(sums) = sums {
                 part.end = part_end(unit, at);
                 let packed = unit.decoder.packed_window(part.clone());
-                let granules = (skip_of(stream) + packed.start) / BLOCK_BYTES_U64
-                    ..(skip_of(stream) + packed.end).div_ceil(BLOCK_BYTES_U64);
+                let granules = (stream.skip_bytes() + packed.start) / BLOCK_BYTES_U64
+                    ..(stream.skip_bytes() + packed.end).div_ceil(BLOCK_BYTES_U64);
                 self.check_granules(stream, unit, &granules, sums, pieces, checked)?;
             }
             let expand = || unit.decoder.expand(window, part.clone(), &mut out);
@@ -466,7 +466,7 @@ pub(crate) fn check_block(
 
 /// The first presented byte of a unit whose element lies in a granule, or partly so.
 fn first_of_granule(stream: &Stream, unit: &Unit, granule: u64) -> u64 {
-    let packed = (granule * BLOCK_BYTES_U64).saturating_sub(skip_of(stream));
+    let packed = (granule * BLOCK_BYTES_U64).saturating_sub(stream.skip_bytes());
     let element = stream.chain.elements_in(packed..packed).start;
     let byte = Units::of(unit.decoder.presented()).bytes_before(element);
     unit.at + byte.clamp(unit.presented.start, unit.presented.end) - unit.presented.start
@@ -481,23 +481,10 @@ fn part_end(unit: &Unit, at: u64) -> u64 {
         .min(unit.presented.end)
 }
 
-/// Bytes of its first granule that are before its first element.
-fn skip_of(stream: &Stream) -> u64 {
-    match stream.layout {
-        Layout::Unframed { skip_bytes, .. } => u64::from(skip_bytes),
-        Layout::Framed { .. } => 0,
-    }
-}
-
 /// The error for elements that the decoder refused, with the granule of the first one.
 fn refused_granules(stream: &Stream, unit: &Unit, error: TransformError) -> VolumeError {
-    let element = element_of(&error).unwrap_or(0);
-    let granule = (skip_of(stream) + stream.chain.packed_bytes(element)) / BLOCK_BYTES_U64;
-    refused(
-        unit,
-        Some(stream.granule_place(unit.stream, granule)),
-        error,
-    )
+    let place = stream.element_place(unit.stream, element_of(&error).unwrap_or(0));
+    refused(unit, Some(place), error)
 }
 
 /// The error for elements that the decoder refused, with the presented byte of the first one.
@@ -511,15 +498,4 @@ fn refused(unit: &Unit, place: Option<Place>, error: TransformError) -> VolumeEr
         .filter(|byte| unit.presented.contains(byte))
         .map_or(unit.at, |byte| unit.at + byte - unit.presented.start);
     VolumeError::Transform { place, error }.at_presented(at)
-}
-
-/// The element that an error is about.
-fn element_of(error: &TransformError) -> Option<u64> {
-    match error {
-        TransformError::OutOfRange { index, .. }
-        | TransformError::OutsideProven { index, .. }
-        | TransformError::BadScale { index, .. }
-        | TransformError::Unscalable { index, .. } => Some(*index),
-        _ => None,
-    }
 }

@@ -9,7 +9,7 @@ use zerocopy::FromBytes;
 use super::Walk;
 use crate::VolumeError;
 use crate::checksum::crc32c;
-use crate::error::{Item, Place};
+use crate::error::{Item, Place, element_of};
 use crate::format::extent::FRAME_GAP_BYTES_MAX;
 use crate::format::field::Fields;
 use crate::format::raw::{BLOCK_BYTES, BLOCK_BYTES_U64, RawFrame, first_nonzero};
@@ -202,7 +202,16 @@ impl Walk<'_> {
             };
             let place = stream.granule_place(index, granules.start);
             let checked = elements.check(stream, place, 0, first..first + count, window);
-            self.note(checked);
+            self.note(checked.map_err(|error| {
+                match error {
+                    VolumeError::Transform { error, .. } => VolumeError::Transform {
+                        place: element_of(&error)
+                            .map_or(place, |element| stream.element_place(index, element)),
+                        error,
+                    },
+                    error => error,
+                }
+            }));
         }
         elements.finish()
     }
