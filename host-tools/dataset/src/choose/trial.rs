@@ -88,37 +88,60 @@ pub(super) struct Whole {
 }
 
 impl Whole {
-    /// What the rank table of all of it takes, as far as pieces of it tell: exact where they are all of it. Otherwise what it comes to if each doubling of the bytes adds as
-    /// many new ids, for those that there are, as the last one did: of words, of which ever fewer are new, that is more than it is. Never more than
-    /// every id of the range takes, or every element.
-    fn ranks_bytes(&self, chain: &Chain, pieces: &[&Vec<u8>]) -> Result<u64, TransformError> {
+    /// What the rank table of all of it takes, as far as a sample tells: exact where that is all of it, otherwise as [`grown`] has it; never more than every id of the
+    /// range takes, or every element.
+    fn ranks_bytes(&self, chain: &Chain, sample: &Sample) -> Result<u64, TransformError> {
         let (true, Some(range)) = (chain.takes(TableKind::Ranks), self.range) else {
             return Ok(0);
         };
-        let of = |step| {
-            let table = ranks(chain.source(), pieces.iter().step_by(step).copied());
-            table.map(|table| table.stored_bytes())
+        let all = [&sample.tried, &sample.others];
+        // Whole pairs of pieces, which are of one length in each list.
+        let pairs = || all.into_iter().flat_map(|list| list.chunks_exact(2));
+        let halves = || pairs().filter_map(|pair| pair.first());
+        let bytes_of = |pieces: &mut dyn Iterator<Item = &Vec<u8>>| -> u64 {
+            pieces.map(|piece| piece.len() as u64).sum()
         };
-        let known = of(1)?;
-        let mut bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
-        if bytes >= self.bytes {
-            return Ok(known);
-        }
-        let elements = self.bytes / chain.source().bytes() as u64;
+        let element = chain.source();
+        let known = Seen {
+            bytes: bytes_of(&mut all.into_iter().flatten()),
+            table_bytes: ranks(element, all.into_iter().flatten())?.stored_bytes(),
+        };
+        let elements = self.bytes / element.bytes() as u64;
         let ids = u64::try_from(range.max - range.min + 1).unwrap_or(u64::MAX);
         let bits = u128::BITS - range.max.unsigned_abs().leading_zeros();
         let id_bytes = u64::from(bits.div_ceil(8).max(1));
         let most = ids.min(elements).saturating_mul(id_bytes);
         let most = most.saturating_add(RankTable::STORED_BYTES_MIN);
-        let of_half = of(2)?;
-        let mut all = known;
-        while of_half < known && bytes < self.bytes && all < most {
-            let doubled = u128::from(all) * u128::from(known) / u128::from(of_half.max(1));
-            all = u64::try_from(doubled).unwrap_or(u64::MAX);
-            bytes = bytes.saturating_mul(2);
-        }
-        Ok(all.min(most))
+        let doubling = [
+            ranks(element, halves())?.stored_bytes(),
+            ranks(element, pairs().flatten())?.stored_bytes(),
+        ];
+        Ok(grown(known, doubling, self.bytes).min(most))
     }
+}
+
+/// What some bytes are by rank.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    bytes: u64,
+    /// Of their ids.
+    table_bytes: u64,
+}
+
+/// What the table of `bytes` takes, of which some were seen, if each doubling adds as many new ids, for those that there are, as one of what was seen did: from so
+/// many bytes of a table to so many. Of words, of which ever fewer are new, that is more than it is.
+fn grown(seen: Seen, doubling: [u64; 2], bytes: u64) -> u64 {
+    let [from, to] = doubling.map(|it| u128::from(it.max(1)));
+    let (mut table_bytes, mut at) = (u128::from(seen.table_bytes), u128::from(seen.bytes.max(1)));
+    let bytes = u128::from(bytes);
+    while at < bytes && to > from {
+        let more = table_bytes * (to - from) / from;
+        // The last one is not a whole one.
+        let part = (bytes - at).min(at);
+        table_bytes = (table_bytes + more.saturating_mul(part) / at).min(u128::from(u64::MAX));
+        at *= 2;
+    }
+    u64::try_from(table_bytes).unwrap_or(u64::MAX)
 }
 
 /// Tries a chain with every frame of the ladder, and keeps the frame that the rule wants. `None` where there is too little for its dictionary.
@@ -134,9 +157,8 @@ pub(super) fn run(
 ) -> Result<Option<Trial>, TransformError> {
     let has_dictionary = chain.takes(TableKind::Dictionary);
     let others = sample.others.iter().filter(|_| has_dictionary);
-    let pieces: Vec<&Vec<u8>> = sample.tried.iter().chain(others).collect();
-    let chain = &ranked(chain, pieces.iter().copied())?;
-    let ranks_bytes = whole.ranks_bytes(chain, &pieces)?;
+    let chain = &ranked(chain, sample.tried.iter().chain(others))?;
+    let ranks_bytes = whole.ranks_bytes(chain, sample)?;
     let mut scratch = Scratch::new();
     let (mut trials, mut made) = (Vec::new(), Vec::new());
     for frame_bytes in ladder(chain, has_dictionary, wish) {
@@ -334,4 +356,85 @@ fn decode(chains: &[Chain], stored: &Stored, scratch: &mut Scratch) -> Result<f6
         decoder.expand(window, 0..bytes, &mut OutSegments::from_slice(&mut out))?;
     }
     Ok(started.elapsed().as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_grows_as_it_did() {
+        let of = |table_bytes, doubling, bytes| {
+            let seen = Seen {
+                bytes: 1 << 20,
+                table_bytes,
+            };
+            grown(seen, doubling, bytes)
+        };
+        // All of it was seen, or more than that.
+        assert_eq!(of(1000, [500, 1000], 1 << 20), 1000);
+        assert_eq!(of(1000, [500, 1000], 1 << 10), 1000);
+        // Each element is another id.
+        assert_eq!(of(1000, [500, 1000], 1 << 21), 2000);
+        assert_eq!(of(1000, [500, 1000], 3 << 20), 3000);
+        assert_eq!(of(1000, [500, 1000], (1 << 20) + (1 << 18)), 1250);
+        // None is new.
+        assert_eq!(of(1000, [1000, 1000], 1 << 40), 1000);
+        // A half more with each doubling: of three times as many, of the second doubling a half.
+        assert_eq!(of(1000, [600, 900], 1 << 21), 1500);
+        assert_eq!(of(1000, [600, 900], 1 << 22), 2250);
+        assert_eq!(of(1000, [600, 900], 3 << 20), 1875);
+        // No sample at all, and no end.
+        assert_eq!(
+            grown(
+                Seen {
+                    bytes: 0,
+                    table_bytes: 0
+                },
+                [0, 0],
+                1 << 40
+            ),
+            0
+        );
+        assert_eq!(of(u64::MAX, [1, u64::MAX], u64::MAX), u64::MAX);
+    }
+
+    /// The same table, whatever comes behind: a chain with a dictionary has no other.
+    #[test]
+    fn ranks_count_alike_with_a_dictionary_and_without() {
+        let piece = |first: u32, count: u32| -> Vec<u8> {
+            (first..first + count).flat_map(u32::to_le_bytes).collect()
+        };
+        let sample = Sample {
+            tried: (0..4).map(|at| piece(at * 100, 100)).collect(),
+            others: (0..5).map(|at| piece(1000 + at * 10, 10)).collect(),
+        };
+        let whole = |bytes| Whole {
+            bytes,
+            range: Some(ValueRange {
+                min: 0,
+                max: 99_999,
+            }),
+        };
+        let of = |text: &str, bytes| {
+            let chain = Chain::parse(text, ElementType::U32).unwrap();
+            whole(bytes).ranks_bytes(&chain, &sample).unwrap()
+        };
+        let seen_bytes = 4 * (400 + 50);
+        let exact = of("rank+zstd:9", seen_bytes);
+        for bytes in [seen_bytes, 2 * seen_bytes, 1 << 30] {
+            assert_eq!(of("rank+zstd-dict:9", bytes), of("rank+zstd:9", bytes));
+        }
+        // Each id is new: twice as many, but for what each table begins with; and no more than all ids of the range.
+        let doubled = of("rank", 2 * seen_bytes);
+        assert!(
+            (exact * 3 / 2..=exact * 2).contains(&doubled),
+            "{exact} {doubled}"
+        );
+        assert_eq!(
+            of("rank", 1 << 30),
+            3 * 100_000 + RankTable::STORED_BYTES_MIN
+        );
+        assert_eq!(of("u32+zstd:9", 1 << 30), 0);
+    }
 }

@@ -545,32 +545,33 @@ fn a_folder_is_called_what_it_is_called_wherever_one_is() {
     }
 }
 
-/// Without checksums an element outside of the recorded range is all that tells: verify and a read name the same granule, the one that it is in.
+/// Without checksums an element outside of the recorded range is all that tells: verify and a read name the same granule, the one that it begins in.
 #[test]
 fn an_element_outside_of_the_range_is_placed_where_it_is() {
     let folder = Folder::new();
     let ids: Vec<u8> = (0..300_000_u32)
-        .flat_map(|id| (id % 1000).to_le_bytes())
+        .flat_map(|id| (id % 60_000).to_le_bytes())
         .collect();
     folder.write("a.bin", &ids);
-    let pack = pack_elements("a.bin", "u32", "u16");
-    folder.done([pack.as_slice(), &["--integrity", "none"]].concat());
-    let mut volume = folder.read("v.xio");
-    let byte = 2 * 150_000 + 1;
-    volume[32_768 + byte] ^= 0x80;
-    folder.write("bad.xio", &volume);
-    let place = format!(
-        "granule {}, at byte {}",
-        byte / 4096,
-        32_768 + byte / 4096 * 4096
-    );
-    for command in [
-        vec!["verify", "bad.xio"],
-        vec!["unpack", "bad.xio", "-o", "out.bin"],
-    ] {
-        let ran = folder.xio(command);
-        assert_eq!(ran.status, 1);
-        assert!(ran.stderr.contains(&place), "{}", ran.stderr);
-        assert!(ran.stderr.contains("150000"), "{}", ran.stderr);
+    // Of 18 bits each: 1820 elements have 4,095 bytes, so that this one begins in the last byte of a granule, and ends in the next.
+    for (chain, bits, element) in [("u16", 16, 150_000), ("bitpack:18", 18, 1_820 + 16_384)] {
+        let pack = pack_elements("a.bin", "u32", chain);
+        folder.done([pack.as_slice(), &["--integrity", "none", "--force"]].concat());
+        let mut volume = folder.read("v.xio");
+        let last_bit = bits * element + bits - 1;
+        volume[32_768 + last_bit / 8] |= 1 << (last_bit % 8);
+        volume[32_768 + last_bit / 8] |= 1 << (last_bit % 8 - 1);
+        folder.write("bad.xio", &volume);
+        let granule = bits * element / 8 / 4096;
+        let place = format!("granule {granule}, at byte {}", 32_768 + granule * 4096);
+        for command in [
+            vec!["verify", "bad.xio"],
+            vec!["unpack", "bad.xio", "-o", "out.bin"],
+        ] {
+            let ran = folder.xio(command);
+            assert_eq!(ran.status, 1);
+            assert!(ran.stderr.contains(&place), "{place}: {}", ran.stderr);
+            assert!(ran.stderr.contains(&element.to_string()), "{}", ran.stderr);
+        }
     }
 }

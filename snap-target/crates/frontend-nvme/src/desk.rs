@@ -172,8 +172,8 @@ impl Desk {
         self.registry.set_queue_places(QueuePlaces {
             admin_queues: ADMIN_QUEUES_MAX,
             io_queues,
-            // One each, and more where there are more reactors.
-            io_queues_of_functions: io_queues / (CONNECTIONS_MAX / FUNCTIONS_MAX),
+            // All there may be, unless reactors take fewer queues than they can.
+            functions: FUNCTIONS_MAX.min(io_queues * FUNCTIONS_MAX / CONNECTIONS_MAX),
         });
     }
 

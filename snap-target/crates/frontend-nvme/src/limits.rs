@@ -16,7 +16,7 @@ pub(crate) const HANDSHAKES_MAX: usize = 320;
 /// Data that the answers of one admin queue have at a time, those that its host has not taken: a host that asks for more waits for its own answers. One
 /// answer may always be as long as MDTS says.
 pub(crate) const ADMIN_OWED_BYTES_MAX: u64 = 2 << 20;
-/// PCIe functions, whose clients are this machine's own: each has an admin queue besides those, and at each reactor one of as many I/O queues as are kept for them.
+/// PCIe functions, whose clients are this machine's own: each has an admin queue besides those, and an I/O queue that is kept for it.
 pub const FUNCTIONS_MAX: usize = 64;
 /// Connections that the desk has besides its reactor's I/O queues.
 pub(crate) const VISITORS_MAX: usize = HANDSHAKES_MAX + ADMIN_QUEUES_MAX + FUNCTIONS_MAX;

@@ -19,7 +19,7 @@ use crate::doorbells::DoorbellPage;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct View {
     pub(crate) windows: Windows,
-    /// MSI-X, by vector.
+    /// MSI-X, by vector; empty where that is off.
     pub(crate) vectors: Vec<Option<Arc<OwnedFd>>>,
     /// The line interrupt.
     pub(crate) line: Option<Arc<OwnedFd>>,
@@ -34,7 +34,7 @@ pub(crate) struct View {
 impl View {
     /// Whether completions are told of by the line. With MSI-X, a vector that the client has not set up is silent.
     pub(crate) fn uses_line(&self) -> bool {
-        self.line.is_some() && self.vectors.iter().all(Option::is_none)
+        self.line.is_some() && self.vectors.is_empty()
     }
 
     /// Whether completions of a vector are told of by the same descriptor in both.

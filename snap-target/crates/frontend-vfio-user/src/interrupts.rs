@@ -73,10 +73,18 @@ fn apply_msix(view: &mut View, set: SetIrqs<OwnedFd>) -> Result<(), Errno> {
     if set.action != IrqAction::Trigger {
         return Err(Errno::EINVAL);
     }
-    view.vectors.resize(usize::from(VECTORS), None);
     let start = set.start as usize;
     let meant = start..start + set.count as usize;
-    let places = view.vectors.get_mut(meant).ok_or(Errno::EINVAL)?;
+    if meant.end > usize::from(VECTORS) {
+        return Err(Errno::EINVAL);
+    }
+    // The first descriptor turns MSI-X on.
+    if matches!(&set.data, IrqData::Eventfd(fds) if !fds.is_empty()) {
+        view.vectors.resize(usize::from(VECTORS), None);
+    }
+    let Some(places) = view.vectors.get_mut(meant) else {
+        return Ok(());
+    };
     match set.data {
         IrqData::Eventfd(fds) if fds.is_empty() => places.fill(None),
         IrqData::Eventfd(fds) => {
@@ -84,7 +92,8 @@ fn apply_msix(view: &mut View, set: SetIrqs<OwnedFd>) -> Result<(), Errno> {
                 *place = Some(Arc::new(fd));
             }
         }
-        IrqData::None if set.count == 0 => view.vectors.fill(None),
+        // It is off.
+        IrqData::None if set.count == 0 => view.vectors.clear(),
         IrqData::None => places.iter().flatten().for_each(signal),
         IrqData::Bool(bits) => {
             let meant = places.iter().zip(bits).filter(|(_, bit)| *bit);

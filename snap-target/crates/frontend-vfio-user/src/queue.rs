@@ -351,15 +351,15 @@ impl Queue {
                 events.push_back(LinkEvent::Command { slot });
             }
         });
-        match read {
-            // Some of it may be zeros that the guest never wrote.
-            Ok(()) if self.sight.windows().loss().has_happened() => {
-                for event in self.events.split_off(known) {
-                    if let LinkEvent::Command { slot } = event {
-                        self.release(slot);
-                    }
+        // Some of them may be zeros that the guest never wrote, also where the loss was met behind them.
+        if self.sight.windows().loss().has_happened() {
+            for event in self.events.split_off(known) {
+                if let LinkEvent::Command { slot } = event {
+                    self.release(slot);
                 }
             }
+        }
+        match read {
             Ok(()) => {
                 self.fetches_left -= count as usize;
                 self.wire.received += u64::from(count) * SQE_BYTES as u64;

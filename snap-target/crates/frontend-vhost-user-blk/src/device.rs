@@ -23,6 +23,7 @@ use crate::session::{Handled, Session};
 
 /// How long accepting rests after the system refused (no descriptors, no memory).
 const ACCEPT_REST: Duration = Duration::from_millis(100);
+const LOST: &str = "a page of a guest's memory could not be had: its file is shorter than what was mapped, or there is no room for the page; the connection to its monitor ends";
 
 /// A vhost-user-blk device. Dropped, it ends: its queues are drained, and its monitor is left as if the process had ended.
 #[derive(Debug)]
@@ -299,9 +300,7 @@ fn converse(socket: UnixStream, shown: &Arc<Shown>, doors: &[Door], ending: &End
             return tracing::error!(%error, "the connection to a monitor ends");
         }
         if loss.has_happened() {
-            return tracing::error!(
-                "a page of a guest's memory could not be had: its file is shorter than what was mapped, or there is no room for the page; the connection to its monitor ends"
-            );
+            return tracing::error!("{LOST}");
         }
         if ending.is_asked() {
             // The monitor sees the end of its connection when the guest has its answers: one that keeps no record of what is in flight loses none.
@@ -317,6 +316,10 @@ fn converse(socket: UnixStream, shown: &Arc<Shown>, doors: &[Door], ending: &End
         };
         let (code, wants_ack) = (message.code, message.wants_ack);
         let handled = session.handle(message.request);
+        if loss.has_happened() {
+            // No reply: where its queues are may count what was never given back.
+            return tracing::error!(code, "{LOST}");
+        }
         let acknowledges = wants_ack && session.acknowledges();
         let answered = match &handled {
             Ok(Handled::Done) if acknowledges => connection.acknowledge(code, true),

@@ -38,7 +38,7 @@ fn copy(to: &IoBuf, from: &IoBuf) -> usize {
 }
 
 impl Windows {
-    /// Copies bytes out of guest memory: all of them, or none.
+    /// Copies bytes out of guest memory: all of them, or none; some where memory is lost meanwhile ([`Fault::Lost`]).
     ///
     /// # Errors
     /// The first byte that cannot be read.
@@ -68,7 +68,8 @@ impl Windows {
         })
     }
 
-    /// Copies `count` entries of `WORDS` words each out of guest memory, each word as it was once, and gives them to `take` in their order: all of them, or none.
+    /// Copies `count` entries of `WORDS` words each out of guest memory, each word as it was once, and gives them to `take` in their order: all of them, or none;
+    /// some where memory is lost meanwhile ([`Fault::Lost`]), and then what was given is not to be used: who asks for the loss afterwards knows.
     ///
     /// # Errors
     /// The first byte that cannot be read; [`Fault::Denied`] where the place is no multiple of an entry, so that one could lie in two windows.
@@ -99,7 +100,7 @@ impl Windows {
         })
     }
 
-    /// Copies bytes into guest memory: all of them, or none.
+    /// Copies bytes into guest memory: all of them, or none; some where memory is lost meanwhile ([`Fault::Lost`]).
     ///
     /// # Errors
     /// The first byte that cannot be written.

@@ -203,6 +203,8 @@ extern "C" fn on_sigbus(signal: c_int, info: *mut libc::siginfo_t, context: *mut
             // SAFETY: as above; such a signal has an address.
             replace(unsafe { (*info).si_addr() }.addr())
         }
+        // A page of memory is broken that nobody touches now: whoever does is told then.
+        libc::BUS_MCEERR_AO => true,
         // A process has sent it: it is to end this one.
         ..=0 => {
             end_by(Signal::SIGBUS);

@@ -72,10 +72,12 @@ impl Desk {
     /// Takes what came in at a listener.
     pub(super) fn accepted(&mut self, at: usize) {
         loop {
-            let has_room = self.passing.len() < HANDSHAKES_MAX;
             let Some(listening) = self.listeners.get_mut(at) else {
                 return;
             };
+            // A function's client, of which there is one at a time, has a place that no host takes.
+            let is_fabric = listening.place.transport.is_fabric();
+            let has_room = !is_fabric || self.passing.len() < HANDSHAKES_MAX;
             match listening.listener.next_connection(has_room) {
                 Some(Ok(link)) => {
                     let port_id = listening.place.port_id;

@@ -182,6 +182,14 @@ fn a_line_beside_vectors_is_none() {
     guest.still_works();
     assert!(is_signalled(&vector, LONG));
     assert!(!is_signalled(&line, Duration::ZERO));
+    // Also while no vector is set, until MSI-X is turned off.
+    let set = |guest: &mut Guest, body| guest.client.call(8, &words(body), &[]).unwrap();
+    set(&mut guest, &[20, 4 | 32, 2, 1, 1]);
+    guest.still_works();
+    assert!(!is_signalled(&line, Duration::ZERO));
+    set(&mut guest, &[20, 1 | 32, 2, 0, 0]);
+    guest.run(1, transfer(2, 0, 1, DATA, 0));
+    assert!(is_signalled(&line, LONG));
 }
 
 /// Descriptors that are replaced while a queue posts: each entry is told of by the one that is there then, or by the next.

@@ -15,8 +15,8 @@ pub struct QueuePlaces {
     pub admin_queues: usize,
     /// I/O queues, wherever they are served, of hosts over fabrics and of PCIe functions.
     pub io_queues: usize,
-    /// Of these, what is kept for functions, which are this machine's own and do not try again: hosts over fabrics have the others alone.
-    pub io_queues_of_functions: usize,
+    /// Functions that there may be, which are this machine's own, and whose clients do not try again: one I/O queue of each is kept for it, whatever others ask for.
+    pub functions: usize,
 }
 
 impl Connected {
@@ -71,11 +71,12 @@ impl Registry {
         let of_all = self.places.map_or(usize::MAX, |places| {
             let mut others = self.roll.claims();
             *others.over(transport) -= own.map_or(0, |own| own.counted.claim());
-            let kept = match transport.is_fabric() {
-                true => others.of_functions.max(places.io_queues_of_functions),
-                false => others.of_functions,
-            };
-            places.io_queues.saturating_sub(others.over_fabrics + kept)
+            // Those that are there have theirs among the claims, and so has this one.
+            let is_more = id.is_none() && !transport.is_fabric();
+            let there = self.roll.functions() + usize::from(is_more);
+            let absent = places.functions.saturating_sub(there);
+            let claimed = others.over_fabrics + others.of_functions;
+            places.io_queues.saturating_sub(claimed + absent)
         });
         let left = of_host.min(of_connections).min(of_all);
         u16::try_from(left).unwrap_or(u16::MAX)

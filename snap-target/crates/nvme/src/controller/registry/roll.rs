@@ -15,8 +15,9 @@ type Where = Option<Nqn>;
 pub(super) struct Roll {
     by_host: BTreeMap<(Where, Nqn), BTreeSet<ControllerId>>,
     by_subsystem: BTreeMap<Where, usize>,
-    /// Controllers over fabrics.
+    /// Controllers over fabrics, and of functions.
     over_fabrics: usize,
+    functions: usize,
     claims: Claims,
     /// When to look at a controller's keep alive: never later than its deadline, which moves away with each command.
     looks: BTreeSet<(Time, ControllerId)>,
@@ -68,8 +69,9 @@ impl Roll {
         *self.by_subsystem.entry(names.0.clone()).or_default() += 1;
         let of_host = self.by_host.entry(names).or_default();
         of_host.insert(connected.controller.id());
-        if connected.controller.transport().is_fabric() {
-            self.over_fabrics += 1;
+        match connected.controller.transport().is_fabric() {
+            true => self.over_fabrics += 1,
+            false => self.functions += 1,
         }
         self.update(connected);
     }
@@ -116,8 +118,9 @@ impl Roll {
             }
         }
         let transport = connected.controller.transport();
-        if transport.is_fabric() {
-            self.over_fabrics -= 1;
+        match transport.is_fabric() {
+            true => self.over_fabrics -= 1,
+            false => self.functions -= 1,
         }
         *self.claims.over(transport) -= connected.counted.claim;
         self.look_at(&mut connected, None);
@@ -137,6 +140,11 @@ impl Roll {
     /// Controllers that came over fabrics: each has an admin queue.
     pub fn over_fabrics(&self) -> usize {
         self.over_fabrics
+    }
+
+    /// Controllers of functions.
+    pub fn functions(&self) -> usize {
+        self.functions
     }
 
     /// What all have claimed.
@@ -172,7 +180,9 @@ impl super::Registry {
         }
         assert_eq!(self.roll.claims, claims);
         let over_fabrics = all().filter(|it| it.controller.transport().is_fabric());
-        assert_eq!(self.roll.over_fabrics, over_fabrics.count());
+        let over_fabrics = over_fabrics.count();
+        assert_eq!(self.roll.over_fabrics, over_fabrics);
+        assert_eq!(self.roll.functions, all().count() - over_fabrics);
         let counts: usize = self.roll.by_subsystem.values().sum();
         assert_eq!(counts, all().count());
         for connected in all() {
