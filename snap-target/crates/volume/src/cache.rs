@@ -456,6 +456,9 @@ impl Cache {
             }
             None => {
                 self.slots.push(slot);
+                // Twice as much room as there can be entries: a table that is less than half full makes room for what comes and goes without allocating.
+                let room = 2 * self.slots.len() + 1;
+                self.index.reserve(room - self.index.len());
                 self.slots.len() - 1
             }
         };
