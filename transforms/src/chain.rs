@@ -205,6 +205,12 @@ impl Chain {
         self.packing().bits()
     }
 
+    /// The byte that an element begins in after the element steps; of groups, the first of its group. Saturates.
+    #[must_use]
+    pub fn packed_byte_of(&self, element: u64) -> u64 {
+        self.packing().byte_of(element)
+    }
+
     /// Bytes of `elements` elements after the element steps: the last byte may be partly used. Saturates.
     #[must_use]
     pub fn packed_bytes(&self, elements: u64) -> u64 {

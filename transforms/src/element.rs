@@ -290,6 +290,14 @@ impl Packing {
         u64::try_from(bits.div_ceil(8)).unwrap_or(u64::MAX)
     }
 
+    /// The byte that an element's unit begins in. Saturates.
+    #[must_use]
+    pub fn byte_of(self, element: u64) -> u64 {
+        let unit = element / self.unit_elements();
+        let bits = u128::from(unit) * u128::from(self.unit_bits());
+        u64::try_from(bits / 8).unwrap_or(u64::MAX)
+    }
+
     /// The integers that the packing holds; `None` for floating point.
     #[must_use]
     pub fn range(self) -> Option<ValueRange> {

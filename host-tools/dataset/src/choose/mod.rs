@@ -259,11 +259,16 @@ fn try_out(
         sampled_bytes: sample.bytes(),
         trials: Vec::new(),
     };
-    let whole = trial::Whole {
-        bytes: group.bytes,
-        range: group.range,
-    };
     let first = group.runs.first().map_or(FileId(0), |(id, _)| *id);
+    let mut whole = trial::Whole {
+        bytes: group.bytes,
+        ranks_bytes: 0,
+    };
+    if let Some(ranked) = chains.iter().find(|it| it.takes(TableKind::Ranks)) {
+        let of = (group.bytes, group.range);
+        let known = trial::ranks_bytes(ranked.source(), of, &sample);
+        whole.ranks_bytes = known.map_err(|error| group.unfit(scan, (first, ranked), &error))?;
+    }
     let dictionaries = trial::Dictionaries::default();
     let trials = parallel::each(chains.len(), threads, |index| {
         let chain = chains.get(index);

@@ -34,10 +34,15 @@ impl Sample {
         bytes(&self.tried)
     }
 
+    /// Of those between them.
+    pub(super) fn other_bytes(&self) -> u64 {
+        bytes(&self.others)
+    }
+
     /// For each half of the pieces that are tried, what a dictionary for them is trained on: nothing of that half. One for both, if there is so much else.
     pub(super) fn training(&self) -> Vec<Vec<&[u8]>> {
         let others = self.others.iter().map(Vec::as_slice);
-        if bytes(&self.others) >= self.bytes() {
+        if self.other_bytes() >= self.bytes() {
             return vec![others.collect()];
         }
         let halves = [1, 0].map(|first| {

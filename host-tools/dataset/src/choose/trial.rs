@@ -83,41 +83,42 @@ impl Dictionaries {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Whole {
     pub(super) bytes: u64,
-    /// Of its values, where they are integers.
-    pub(super) range: Option<ValueRange>,
+    /// What its rank table takes, where chains are tried that have one.
+    pub(super) ranks_bytes: u64,
 }
 
-impl Whole {
-    /// What the rank table of all of it takes, as far as a sample tells: exact where that is all of it, otherwise as [`grown`] has it; never more than every id of the
-    /// range takes, or every element.
-    fn ranks_bytes(&self, chain: &Chain, sample: &Sample) -> Result<u64, TransformError> {
-        let (true, Some(range)) = (chain.takes(TableKind::Ranks), self.range) else {
-            return Ok(0);
-        };
-        let all = [&sample.tried, &sample.others];
-        // Whole pairs of pieces, which are of one length in each list.
-        let pairs = || all.into_iter().flat_map(|list| list.chunks_exact(2));
-        let halves = || pairs().filter_map(|pair| pair.first());
-        let bytes_of = |pieces: &mut dyn Iterator<Item = &Vec<u8>>| -> u64 {
-            pieces.map(|piece| piece.len() as u64).sum()
-        };
-        let element = chain.source();
-        let known = Seen {
-            bytes: bytes_of(&mut all.into_iter().flatten()),
-            table_bytes: ranks(element, all.into_iter().flatten())?.stored_bytes(),
-        };
-        let elements = self.bytes / element.bytes() as u64;
-        let ids = u64::try_from(range.max - range.min + 1).unwrap_or(u64::MAX);
-        let bits = u128::BITS - range.max.unsigned_abs().leading_zeros();
-        let id_bytes = u64::from(bits.div_ceil(8).max(1));
-        let most = ids.min(elements).saturating_mul(id_bytes);
-        let most = most.saturating_add(RankTable::STORED_BYTES_MIN);
-        let doubling = [
-            ranks(element, halves())?.stored_bytes(),
-            ranks(element, pairs().flatten())?.stored_bytes(),
-        ];
-        Ok(grown(known, doubling, self.bytes).min(most))
-    }
+/// What the rank table of all of it takes, whatever comes behind, as far as a sample tells: exact where that is all of it, otherwise as [`grown`] has it; never more than
+/// every id of the range takes, or every element.
+///
+/// # Errors
+/// Values that are no ids.
+pub(super) fn ranks_bytes(
+    element: ElementType,
+    (bytes, range): (u64, Option<ValueRange>),
+    sample: &Sample,
+) -> Result<u64, TransformError> {
+    let Some(range) = range else {
+        return Ok(0);
+    };
+    let all = [&sample.tried, &sample.others];
+    // Whole pairs of pieces, which are of one length in each list.
+    let pairs = || all.into_iter().flat_map(|list| list.chunks_exact(2));
+    let halves = || pairs().filter_map(|pair| pair.first());
+    let known = Seen {
+        bytes: sample.bytes() + sample.other_bytes(),
+        table_bytes: ranks(element, all.into_iter().flatten())?.stored_bytes(),
+    };
+    let elements = bytes / element.bytes() as u64;
+    let ids = u64::try_from(range.max - range.min + 1).unwrap_or(u64::MAX);
+    let bits = u128::BITS - range.max.unsigned_abs().leading_zeros();
+    let id_bytes = u64::from(bits.div_ceil(8).max(1));
+    let most = ids.min(elements).saturating_mul(id_bytes);
+    let most = most.saturating_add(RankTable::STORED_BYTES_MIN);
+    let doubling = [
+        ranks(element, halves())?.stored_bytes(),
+        ranks(element, pairs().flatten())?.stored_bytes(),
+    ];
+    Ok(grown(known, doubling, bytes).min(most))
 }
 
 /// What some bytes are by rank.
@@ -155,10 +156,13 @@ pub(super) fn run(
     whole: Whole,
     dictionaries: &Dictionaries,
 ) -> Result<Option<Trial>, TransformError> {
+    let ranks_bytes = match chain.takes(TableKind::Ranks) {
+        true => whole.ranks_bytes,
+        false => 0,
+    };
     let has_dictionary = chain.takes(TableKind::Dictionary);
     let others = sample.others.iter().filter(|_| has_dictionary);
     let chain = &ranked(chain, sample.tried.iter().chain(others))?;
-    let ranks_bytes = whole.ranks_bytes(chain, sample)?;
     let mut scratch = Scratch::new();
     let (mut trials, mut made) = (Vec::new(), Vec::new());
     for frame_bytes in ladder(chain, has_dictionary, wish) {
@@ -399,9 +403,9 @@ mod tests {
         assert_eq!(of(u64::MAX, [1, u64::MAX], u64::MAX), u64::MAX);
     }
 
-    /// The same table, whatever comes behind: a chain with a dictionary has no other.
+    /// By all pieces of a sample, those for dictionaries among them.
     #[test]
-    fn ranks_count_alike_with_a_dictionary_and_without() {
+    fn a_rank_table_is_known_by_all_pieces() {
         let piece = |first: u32, count: u32| -> Vec<u8> {
             (first..first + count).flat_map(u32::to_le_bytes).collect()
         };
@@ -409,32 +413,25 @@ mod tests {
             tried: (0..4).map(|at| piece(at * 100, 100)).collect(),
             others: (0..5).map(|at| piece(1000 + at * 10, 10)).collect(),
         };
-        let whole = |bytes| Whole {
-            bytes,
-            range: Some(ValueRange {
-                min: 0,
-                max: 99_999,
-            }),
-        };
-        let of = |text: &str, bytes| {
-            let chain = Chain::parse(text, ElementType::U32).unwrap();
-            whole(bytes).ranks_bytes(&chain, &sample).unwrap()
-        };
+        let range = Some(ValueRange {
+            min: 0,
+            max: 99_999,
+        });
+        let of = |bytes| ranks_bytes(ElementType::U32, (bytes, range), &sample).unwrap();
         let seen_bytes = 4 * (400 + 50);
-        let exact = of("rank+zstd:9", seen_bytes);
-        for bytes in [seen_bytes, 2 * seen_bytes, 1 << 30] {
-            assert_eq!(of("rank+zstd-dict:9", bytes), of("rank+zstd:9", bytes));
-        }
+        let exact = of(seen_bytes);
+        let all = sample.tried.iter().chain(&sample.others);
+        assert_eq!(exact, ranks(ElementType::U32, all).unwrap().stored_bytes());
         // Each id is new: twice as many, but for what each table begins with; and no more than all ids of the range.
-        let doubled = of("rank", 2 * seen_bytes);
+        let doubled = of(2 * seen_bytes);
         assert!(
             (exact * 3 / 2..=exact * 2).contains(&doubled),
             "{exact} {doubled}"
         );
+        assert_eq!(of(1 << 30), 3 * 100_000 + RankTable::STORED_BYTES_MIN);
         assert_eq!(
-            of("rank", 1 << 30),
-            3 * 100_000 + RankTable::STORED_BYTES_MIN
+            ranks_bytes(ElementType::F32, (1 << 30, None), &sample),
+            Ok(0)
         );
-        assert_eq!(of("u32+zstd:9", 1 << 30), 0);
     }
 }

@@ -59,7 +59,7 @@ impl GuestMap {
         }
     }
 
-    /// Whether memory of the connection is lost.
+    /// What says whether memory of the connection is lost.
     pub(crate) fn loss(&self) -> &Arc<Loss> {
         &self.gone.loss
     }

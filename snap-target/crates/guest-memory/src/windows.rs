@@ -150,7 +150,7 @@ impl Windows {
         }
     }
 
-    /// Whether memory of its client is lost: what is to be told to it, is to be told after this was asked.
+    /// What says whether memory of its client is lost: asked before anything is told to it.
     #[must_use]
     #[inline]
     pub fn loss(&self) -> &Arc<Loss> {

@@ -9,7 +9,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 
 use guest_memory::{Access, Area, Fault, Leases, Loss, Shared, Way, Window, Windows, from_guest};
@@ -158,26 +158,28 @@ fn threads_that_meet_it_together_all_go_on() {
     });
 }
 
+/// Runs a part of a test in a process of its own: how that ended, and what it printed.
+fn alone(part: &str) -> (ExitStatus, String) {
+    let ran = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", part, "--ignored"])
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&ran.stdout);
+    (ran.status, printed.into_owned())
+}
+
 /// A mapping that was let go of is nobody's: what is at its address then ends the process as ever, as does any other access to what is not there.
 #[test]
 fn what_is_no_guests_memory_ends_the_process_as_before() {
-    let ended = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "touches_memory_that_is_no_guests", "--ignored"])
-        .output()
-        .unwrap();
-    let printed = String::from_utf8_lossy(&ended.stdout);
-    assert_eq!(ended.status.signal(), Some(7), "SIGBUS: {printed}");
+    let (ended, printed) = alone("touches_memory_that_is_no_guests");
+    assert_eq!(ended.signal(), Some(7), "SIGBUS: {printed}");
 }
 
 /// A signal that somebody sends is no access: it ends the process, and does not leave it without the handler.
 #[test]
 fn a_signal_that_is_sent_ends_the_process() {
-    let ended = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "is_sent_a_signal", "--ignored"])
-        .output()
-        .unwrap();
-    let printed = String::from_utf8_lossy(&ended.stdout);
-    assert_eq!(ended.status.signal(), Some(7), "SIGBUS: {printed}");
+    let (ended, printed) = alone("is_sent_a_signal");
+    assert_eq!(ended.signal(), Some(7), "SIGBUS: {printed}");
     assert!(!printed.contains("goes on"), "{printed}");
 }
 
@@ -192,12 +194,8 @@ fn is_sent_a_signal() {
 /// One page of 2 GiB is gone: what is put there is a part of them, whatever a process may have of its own.
 #[test]
 fn a_large_guest_costs_no_more_than_a_small_one() {
-    let ended = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "loses_a_page_of_many", "--ignored"])
-        .output()
-        .unwrap();
-    let printed = String::from_utf8_lossy(&ended.stdout);
-    assert!(ended.status.success(), "{}: {printed}", ended.status);
+    let (ended, printed) = alone("loses_a_page_of_many");
+    assert!(ended.success(), "{ended}: {printed}");
 }
 
 /// Touches memory while its process may have so many bytes more than it has now, and not while something else may need some.

@@ -79,15 +79,7 @@ impl Gate {
 
     /// Returns once so many writes are held.
     pub fn wait_held(&self, writes: usize) {
-        let (state, changed) = &*self.0;
-        let state = state.lock().unwrap();
-        let waited = changed.wait_timeout_while(state, PATIENCE, |state| state.held < writes);
-        let (state, _) = waited.unwrap();
-        assert!(
-            state.held >= writes,
-            "{} of {writes} writes came",
-            state.held
-        );
+        self.wait_for(writes, "were held", |state| state.held);
     }
 
     /// How many have been held so far.
@@ -98,15 +90,15 @@ impl Gate {
 
     /// Returns once so many of those that were held have ended; whoever asked for them takes that up in the same turn of its reactor.
     pub fn wait_released(&self, count: usize) {
+        self.wait_for(count, "have ended", |state| state.released);
+    }
+
+    fn wait_for(&self, count: usize, what: &str, of: impl Fn(&State) -> usize) {
         let (state, changed) = &*self.0;
         let state = state.lock().unwrap();
-        let waited = changed.wait_timeout_while(state, PATIENCE, |state| state.released < count);
-        let (state, _) = waited.unwrap();
-        assert!(
-            state.released >= count,
-            "{} of {count} have ended",
-            state.released
-        );
+        let waited = changed.wait_timeout_while(state, PATIENCE, |state| of(state) < count);
+        let there = of(&waited.unwrap().0);
+        assert!(there >= count, "{there} of {count} {what}");
     }
 
     fn note_released(&self, count: usize) {

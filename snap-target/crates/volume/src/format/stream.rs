@@ -108,12 +108,7 @@ impl Stream {
 
     /// Where the granule is that an element of a stream without frames begins in.
     pub(crate) fn element_place(&self, index: StreamIndex, element: u64) -> Place {
-        // Whole bytes: the byte that its first bit is in may be the one before.
-        let bits = u128::from(element) * u128::from(self.chain.packed_bits());
-        let packed = match self.chain.packed_bytes(element) {
-            bytes if u128::from(bytes) * 8 > bits => bytes - 1,
-            bytes => bytes,
-        };
+        let packed = self.chain.packed_byte_of(element);
         self.granule_place(
             index,
             self.skip_bytes().saturating_add(packed) / BLOCK_BYTES_U64,
