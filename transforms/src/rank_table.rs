@@ -7,6 +7,8 @@
 use std::fmt;
 use std::sync::OnceLock;
 
+mod gaps;
+
 use crate::element::{ElementType, Packing, ValueRange};
 use crate::encoder;
 use crate::kernels::reference;
@@ -25,6 +27,8 @@ pub const STOPPERS: std::ops::RangeInclusive<u8> = 129..=255;
 const HEADER_BYTES: usize = 8;
 /// Ids are stored in so many bytes at most.
 const ID_BYTES_MAX: u8 = 3;
+/// What stands for the bytes of an id where ids are packed.
+const PACKED: u8 = 0;
 /// So much more may the codes alone take, where that gives more codes of one byte: compressors do better on these. A part of 256.
 const CODE_SLACK: u64 = 1;
 
@@ -33,6 +37,8 @@ pub struct RankTable {
     /// The id of each rank.
     ids: Vec<u32>,
     stoppers: u8,
+    /// As a volume has it.
+    stored: Vec<u8>,
     /// The code of each id, made when first asked for: readers need none.
     codes: OnceLock<Vec<Code>>,
 }
@@ -94,79 +100,92 @@ impl RankTable {
                 capacity(stoppers)
             )));
         }
-        if !(1..=ID_BYTES_MAX).contains(&id_bytes) {
-            return Err(broken(format!(
-                "ids of {id_bytes} bytes; 1 to {ID_BYTES_MAX} are possible"
-            )));
-        }
-        let id_bytes = usize::from(id_bytes);
-        if body.len() != count * id_bytes {
-            return Err(broken(format!(
-                "{} bytes behind its header where {count} ids of {id_bytes} bytes belong",
-                body.len()
-            )));
-        }
-        let id = |bytes: &[u8]| {
-            let mut word = [0; 4];
-            word[..id_bytes].copy_from_slice(bytes);
-            u32::from_le_bytes(word)
-        };
-        RankTable::new(body.chunks_exact(id_bytes).map(id).collect(), stoppers)
-    }
-
-    /// The table of ids that are seen to be below the end, and each there once.
-    fn new(ids: Vec<u32>, stoppers: u8) -> Result<RankTable, TransformError> {
-        // As long as the largest id asks for: a volume may have thousands of small tables.
-        let largest = ids.iter().copied().max().unwrap_or(0).min(IDS_END - 1);
-        let mut seen = vec![0u64; largest as usize / 64 + 1];
-        for (rank, id) in ids.iter().enumerate() {
-            let Some(word) = seen.get_mut(*id as usize / 64) else {
+        let ids = match id_bytes {
+            PACKED => gaps::unpack(body, count)?,
+            1..=ID_BYTES_MAX => plain_ids(body, count, usize::from(id_bytes))?,
+            _ => {
                 return Err(broken(format!(
-                    "rank {rank} is id {id}; ids are less than {IDS_END}"
-                )));
-            };
-            let bit = 1 << (id % 64);
-            if *word & bit != 0 {
-                return Err(broken(format!(
-                    "rank {rank} is id {id}, which has a rank already"
+                    "ids of {id_bytes} bytes; 1 to {ID_BYTES_MAX} are possible, and {PACKED} says that they are packed"
                 )));
             }
-            *word |= bit;
-        }
-        Ok(RankTable {
+        };
+        check_ids(&ids)?;
+        let table = RankTable {
             ids,
             stoppers,
+            stored: bytes.to_vec(),
             codes: OnceLock::new(),
-        })
+        };
+        if id_bytes == PACKED && table.stored_bytes() >= table.plain_bytes() {
+            return Err(broken(format!(
+                "{} bytes with packed ids, which take {} as they are",
+                table.stored_bytes(),
+                table.plain_bytes()
+            )));
+        }
+        Ok(table)
     }
 
-    /// The bytes of the table, which [`parse`](Self::parse) reads.
+    /// The table of these ids, in as few bytes as it takes.
+    ///
+    /// # Errors
+    /// Ids that are not below the end, or there twice.
+    fn new(ids: Vec<u32>, stoppers: u8) -> Result<RankTable, TransformError> {
+        check_ids(&ids)?;
+        let mut table = RankTable {
+            ids,
+            stoppers,
+            stored: Vec::new(),
+            codes: OnceLock::new(),
+        };
+        let packed = gaps::pack(&table.ids);
+        let packed =
+            packed.filter(|frame| ((HEADER_BYTES + frame.len()) as u64) < table.plain_bytes());
+        table.stored = match packed {
+            Some(frame) => [&table.header(PACKED)[..], &frame].concat(),
+            None => table.plain(),
+        };
+        Ok(table)
+    }
+
+    /// The bytes of the table, which [`parse`](Self::parse) reads: those that it has read.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        let id_bytes = self.id_bytes();
-        let mut bytes = Vec::with_capacity(HEADER_BYTES + self.ids.len() * id_bytes);
-        // At most RANKS_MAX ids, of at most ID_BYTES_MAX bytes.
-        #[allow(clippy::cast_possible_truncation)]
-        {
-            bytes.extend((self.ids.len() as u32).to_le_bytes());
-            bytes.extend([self.stoppers, id_bytes as u8, 0, 0]);
-        }
-        for id in &self.ids {
-            bytes.extend(&id.to_le_bytes()[..id_bytes]);
-        }
-        bytes
+        self.stored.clone()
     }
 
     /// How long [`to_bytes`](Self::to_bytes) is.
     #[must_use]
     pub fn stored_bytes(&self) -> u64 {
-        (HEADER_BYTES + self.ids.len() * self.id_bytes()) as u64
+        self.stored.len() as u64
+    }
+
+    /// How long it is with ids as they are, each in the fewest bytes that hold every one.
+    #[must_use]
+    pub fn plain_bytes(&self) -> u64 {
+        (HEADER_BYTES + self.ids.len() * usize::from(self.id_bytes())) as u64
+    }
+
+    fn plain(&self) -> Vec<u8> {
+        let id_bytes = self.id_bytes();
+        let mut bytes = self.header(id_bytes).to_vec();
+        for id in &self.ids {
+            bytes.extend(&id.to_le_bytes()[..usize::from(id_bytes)]);
+        }
+        bytes
+    }
+
+    fn header(&self, id_bytes: u8) -> [u8; HEADER_BYTES] {
+        #[allow(clippy::cast_possible_truncation)] // at most RANKS_MAX
+        let [n0, n1, n2, n3] = (self.ids.len() as u32).to_le_bytes();
+        [n0, n1, n2, n3, self.stoppers, id_bytes, 0, 0]
     }
 
     /// The fewest bytes that hold every id.
-    fn id_bytes(&self) -> usize {
+    #[allow(clippy::cast_possible_truncation)] // at most ID_BYTES_MAX
+    fn id_bytes(&self) -> u8 {
         let bits = u32::BITS - self.largest().leading_zeros();
-        bits.div_ceil(8).max(1) as usize
+        bits.div_ceil(8).max(1) as u8
     }
 
     /// The largest id.
@@ -233,6 +252,44 @@ impl RankTable {
 
 fn broken(why: String) -> TransformError {
     TransformError::Table { why }
+}
+
+/// Ids as they are.
+fn plain_ids(body: &[u8], count: usize, id_bytes: usize) -> Result<Vec<u32>, TransformError> {
+    if body.len() != count * id_bytes {
+        return Err(broken(format!(
+            "{} bytes behind its header where {count} ids of {id_bytes} bytes belong",
+            body.len()
+        )));
+    }
+    let id = |bytes: &[u8]| {
+        let mut word = [0; 4];
+        word[..id_bytes].copy_from_slice(bytes);
+        u32::from_le_bytes(word)
+    };
+    Ok(body.chunks_exact(id_bytes).map(id).collect())
+}
+
+/// That ids are below the end, and each there once.
+fn check_ids(ids: &[u32]) -> Result<(), TransformError> {
+    // As long as the largest id asks for: a volume may have thousands of small tables.
+    let largest = ids.iter().copied().max().unwrap_or(0).min(IDS_END - 1);
+    let mut seen = vec![0u64; largest as usize / 64 + 1];
+    for (rank, id) in ids.iter().enumerate() {
+        let Some(word) = seen.get_mut(*id as usize / 64) else {
+            return Err(broken(format!(
+                "rank {rank} is id {id}; ids are less than {IDS_END}"
+            )));
+        };
+        let bit = 1 << (id % 64);
+        if *word & bit != 0 {
+            return Err(broken(format!(
+                "rank {rank} is id {id}, which has a rank already"
+            )));
+        }
+        *word |= bit;
+    }
+    Ok(())
 }
 
 impl fmt::Debug for RankTable {
@@ -318,7 +375,8 @@ impl IdCounts {
         self.add(element, bytes)
     }
 
-    /// The table: ids by falling count, those of one count by rising value.
+    /// The table: ids by falling count; those of one octave of counts, if their codes are of one length, by rising value, which takes a third of the
+    /// bytes of a table by every count, and makes no difference to what compressors leave of the codes.
     ///
     /// # Errors
     /// [`TransformError::Table`] where more than [`RANKS_MAX`] ids are there.
@@ -342,6 +400,10 @@ impl IdCounts {
         ids.sort_unstable_by_key(|id| (std::cmp::Reverse(count(*id)), *id));
         let counts: Vec<u64> = ids.iter().map(|id| count(*id)).collect();
         let stoppers = best_stoppers(&counts);
+        let octave = |id: u32| count(id).checked_ilog2();
+        for of_one_length in by_code_length(&mut ids, stoppers) {
+            of_one_length.sort_unstable_by_key(|id| (std::cmp::Reverse(octave(*id)), *id));
+        }
         RankTable::new(ids, stoppers)
     }
 }
@@ -368,6 +430,14 @@ fn first_outside(range: ValueRange, element: ElementType, bytes: &[u8]) -> (u64,
         .map(|value| reference::element(packing, value, 0));
     let is_outside = |(_, value): &(u64, i128)| !range.contains(*value);
     (0..).zip(values).find(is_outside).unwrap_or_default()
+}
+
+/// The ids, by rank, whose codes are of one byte, of two and of three.
+fn by_code_length(ids: &mut [u32], stoppers: u8) -> [&mut [u32]; CODE_BYTES_MAX] {
+    let (s, c) = (usize::from(stoppers), 256 - usize::from(stoppers));
+    let (one, longer) = ids.split_at_mut(s.min(ids.len()));
+    let (two, three) = longer.split_at_mut((s * c).min(longer.len()));
+    [one, two, three]
 }
 
 /// How many byte values end a code, so that ids of these counts, by rank, take the fewest bytes, or nearly: the most such values of those with which
@@ -455,10 +525,86 @@ mod tests {
         let many: Vec<u32> = (0..800).collect();
         refused(&table(255, &many));
         RankTable::parse(&table(254, &many)).unwrap();
-        for (at, value) in [(5, 0), (5, 4), (6, 1), (7, 1), (3, 1)] {
+        for (at, value) in [(5, PACKED), (5, 4), (6, 1), (7, 1), (3, 1)] {
             let mut bytes = good.clone();
             bytes[at] = value;
             refused(&bytes);
+        }
+    }
+
+    fn counted(counts: impl IntoIterator<Item = (u32, u64)>) -> RankTable {
+        let mut ids = IdCounts::new();
+        for (id, count) in counts {
+            let end = ids.counts.len().max(id as usize + 1);
+            ids.counts.resize(end, 0);
+            ids.counts[id as usize] = count;
+        }
+        ids.table().unwrap()
+    }
+
+    /// By octaves among codes of one length, so that none is longer than by every count.
+    #[test]
+    fn an_octave_is_in_order_where_codes_are_of_one_length() {
+        // The commoner an id, the larger it is.
+        let count = |id: u32| u64::from(id) * 19 + 1;
+        let table = counted((0..2_000).map(|id| (id, count(id))));
+        let mut lens = [Vec::new(), Vec::new(), Vec::new()];
+        for (rank, id) in (0..).zip(table.ids()) {
+            lens[usize::from(table.code(rank).len) - 1].push(*id);
+        }
+        let mut end = 2_000;
+        for ids in lens {
+            let first = end - u32::try_from(ids.len()).unwrap();
+            let mut expected: Vec<u32> = (first..end).collect();
+            expected.sort_by_key(|id| (64 - count(*id).ilog2(), *id));
+            assert!(ids == expected, "of {first} to {end}");
+            end = first;
+        }
+    }
+
+    #[test]
+    fn a_table_is_packed_where_that_is_shorter() {
+        let dense = counted((0..5_000).map(|id| (3 * id, 1)));
+        assert_eq!(dense.plain_bytes(), 8 + 2 * 5_000);
+        assert!(dense.stored_bytes() < 100, "{}", dense.stored_bytes());
+        let bytes = dense.to_bytes();
+        assert_eq!(
+            bytes[..8],
+            [0x88, 0x13, 0, 0, dense.stoppers(), PACKED, 0, 0]
+        );
+        let parsed = RankTable::parse(&bytes).unwrap();
+        assert_eq!(parsed, dense);
+        assert_eq!(parsed.to_bytes(), bytes);
+        // As it is, which older volumes have: what was read is what is written.
+        let plain = dense.plain();
+        assert_eq!(plain.len() as u64, dense.plain_bytes());
+        let parsed = RankTable::parse(&plain).unwrap();
+        assert_eq!(
+            (parsed.to_bytes(), parsed.plain_bytes()),
+            (plain, dense.plain_bytes())
+        );
+        assert_eq!(parsed, dense);
+
+        let few = counted([(7, 3), (300_000, 1)]);
+        assert_eq!(few.to_bytes(), table(few.stoppers(), &[7, 300_000]));
+        let packed = gaps::pack(few.ids()).unwrap();
+        let long = [&few.header(PACKED)[..], &packed].concat();
+        let error = refused(&long);
+        let bytes = long.len();
+        assert_eq!(
+            error,
+            format!("not a rank table: {bytes} bytes with packed ids, which take 14 as they are")
+        );
+    }
+
+    /// What a table of every id takes, and of the hardest to pack.
+    #[test]
+    fn the_largest_tables_are_read_again() {
+        let most = u32::try_from(RANKS_MAX).unwrap();
+        for step in [1, 2] {
+            let table = counted((0..most).map(|at| (at * step, u64::from(at % 7) + 1)));
+            assert!(table.stored_bytes() <= RankTable::STORED_BYTES_MAX);
+            assert_eq!(RankTable::parse(&table.to_bytes()).unwrap(), table);
         }
     }
 
@@ -470,7 +616,8 @@ mod tests {
             counts.add(ElementType::U32, &bytes).unwrap();
         }
         let table = counts.table().unwrap();
-        assert_eq!(table.ids(), [9, 2, 5, 70_000]);
+        // Of three, of two, and of one: the first two are of one octave.
+        assert_eq!(table.ids(), [2, 5, 9, 70_000]);
         assert_eq!(RankTable::parse(&table.to_bytes()).unwrap(), table);
         let large = [1u32, 1 << 22, 3].map(u32::to_le_bytes).concat();
         let error = counts.add(ElementType::U32, &large).unwrap_err();

@@ -77,6 +77,15 @@ impl Table {
             Table::Dictionary(dictionary) => dictionary.stored_bytes(),
         }
     }
+
+    /// How many bytes of it limits count: as many as it is stored in, or would be if its ids were not packed.
+    #[must_use]
+    pub fn plain_bytes(&self) -> u64 {
+        match self {
+            Table::Ranks(table) => table.plain_bytes(),
+            Table::Scales(_) | Table::Dictionary(_) => self.stored_bytes(),
+        }
+    }
 }
 
 impl From<Arc<RankTable>> for Table {

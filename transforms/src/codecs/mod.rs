@@ -13,4 +13,4 @@ pub mod shuffle;
 mod typed;
 pub mod zstd;
 pub mod zstd_dict;
-mod zstd_frame;
+pub(crate) mod zstd_frame;

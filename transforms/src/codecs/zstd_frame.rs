@@ -4,13 +4,13 @@ use crate::TransformError;
 use crate::codecs::zstd::WINDOW_BYTES_MAX;
 
 /// The frames of a step, by whose name they are refused.
-pub(super) struct Frames {
-    pub(super) step: &'static str,
+pub(crate) struct Frames {
+    pub(crate) step: &'static str,
 }
 
 impl Frames {
     /// The content size that a frame declares.
-    pub(super) fn declared_bytes(&self, src: &[u8]) -> Result<u64, TransformError> {
+    pub(crate) fn declared_bytes(&self, src: &[u8]) -> Result<u64, TransformError> {
         zstd_safe::get_frame_content_size(src)
             .map_err(|_| self.corrupt("not a Zstandard frame".into()))?
             .ok_or_else(|| self.corrupt("the frame does not declare its content size".into()))
@@ -33,7 +33,7 @@ impl Frames {
     }
 
     /// Whether `src` is one frame of `len` bytes and nothing else.
-    pub(super) fn check(&self, src: &[u8], len: usize) -> Result<(), TransformError> {
+    pub(crate) fn check(&self, src: &[u8], len: usize) -> Result<(), TransformError> {
         let declared = self.declared_bytes(src)?;
         if declared != len as u64 {
             return Err(self.corrupt(format!(
@@ -56,7 +56,7 @@ impl Frames {
     }
 
     /// That `written` bytes were decoded where `len` belong.
-    pub(super) fn filled(&self, written: usize, len: usize) -> Result<(), TransformError> {
+    pub(crate) fn filled(&self, written: usize, len: usize) -> Result<(), TransformError> {
         match written == len {
             true => Ok(()),
             false => Err(self.corrupt(format!(
@@ -65,7 +65,7 @@ impl Frames {
         }
     }
 
-    pub(super) fn corrupt(&self, why: String) -> TransformError {
+    pub(crate) fn corrupt(&self, why: String) -> TransformError {
         TransformError::Corrupt {
             step: self.step,
             why,
@@ -73,7 +73,7 @@ impl Frames {
     }
 
     /// The library's error, in its words.
-    pub(super) fn corrupt_by(&self, code: usize) -> TransformError {
+    pub(crate) fn corrupt_by(&self, code: usize) -> TransformError {
         self.corrupt(zstd_safe::get_error_name(code).to_lowercase())
     }
 }

@@ -80,6 +80,8 @@ struct Loading {
     /// Tables of chains still to be read, and what was read of the first of them.
     chain_tables: VecDeque<WantedTable>,
     chain_table: Vec<u8>,
+    /// Of those that were read, by which they are limited.
+    chain_tables_bytes: u64,
     directory: Directory,
 }
 
@@ -254,6 +256,7 @@ fn choose(found: &[(u64, Candidate)], store_bytes: u64) -> Result<Loading, Volum
         texts: VecDeque::new(),
         chain_tables: VecDeque::new(),
         chain_table: Vec::new(),
+        chain_tables_bytes: 0,
         directory: Directory {
             superblock,
             sources: Vec::new(),

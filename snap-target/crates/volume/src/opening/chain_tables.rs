@@ -10,6 +10,9 @@ use crate::format::{BlobIndex, ChainIndex, ChainUse};
 use crate::limits::{CHAIN_TABLES_BYTES_MAX, CHAIN_TABLES_MAX, FETCH_BYTES_MAX};
 use crate::volume::{Directory, blob_place, check_blob};
 
+/// What a limit is on.
+const TOGETHER: &str = "tables of chains together";
+
 impl Loading {
     pub(super) fn plan_chain_tables(&mut self, fields: Fields) -> Result<(), VolumeError> {
         let mut uses: Vec<(u32, u32)> = (self.directory.chain_tables.iter())
@@ -42,12 +45,7 @@ impl Loading {
             let (least, most) = kind.stored_bytes().into_inner();
             total += Fields { place }.within(name, blob.bytes, least, most)?;
         }
-        fields.within(
-            "tables of chains together",
-            total,
-            0,
-            CHAIN_TABLES_BYTES_MAX,
-        )?;
+        fields.within(TOGETHER, total, 0, CHAIN_TABLES_BYTES_MAX)?;
         self.chain_tables = tables.into();
         Ok(())
     }
@@ -90,6 +88,10 @@ impl Loading {
         let kind = blob.kind.table().unwrap_or(TableKind::Ranks);
         let table = Table::parse(kind, &table);
         let table = table.map_err(|error| VolumeError::Transform { place, error })?;
+        // A packed one of a few bytes can be of two million ids.
+        self.chain_tables_bytes += table.plain_bytes();
+        let fields = Fields { place };
+        fields.within(TOGETHER, self.chain_tables_bytes, 0, CHAIN_TABLES_BYTES_MAX)?;
         self.give_chain_table(&chains.unwrap_or_default(), &table)?;
         if self.chain_tables.is_empty() {
             self.hand_out_chains()?;

@@ -161,16 +161,18 @@ fn frame_behind(mark: &str) -> Vec<u8> {
     bytes.collect()
 }
 
-/// What the document says of two frames is what the decoder makes of them.
+/// What the document says of two frames and a table is what the decoder makes of them.
 #[test]
 fn the_worked_frames_are_true() {
     let rank = frame_behind("rank");
     let ids: Vec<u8> = (0u16..300).flat_map(u16::to_le_bytes).collect();
     let table = [&[44, 1, 0, 0, 254, 2, 0, 0], &ids[..]].concat();
+    let table = RankTable::parse(&table).unwrap();
+    let packed_ids = frame_behind("packed ids");
+    assert_eq!((table.plain_bytes(), packed_ids.len()), (608, 23));
+    assert_eq!(RankTable::parse(&packed_ids).unwrap(), table);
     let chain = Chain::parse("rank", ElementType::U32).unwrap();
-    let chain = chain
-        .with_table(Arc::new(RankTable::parse(&table).unwrap()))
-        .unwrap();
+    let chain = chain.with_table(Arc::new(table)).unwrap();
     let mut packed = [0; 24];
     chain
         .unblock(&rank, &mut Scratch::new(), &mut packed)

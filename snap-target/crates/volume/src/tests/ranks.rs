@@ -1,16 +1,18 @@
 //! Chains whose table is a blob: their golden volume, and tables and codes that nobody wrote.
 
+use std::fs;
+
 use transforms::{Chain, ElementType, RANKS_MAX, RankTable, TableKind, ViewChain};
 use zerocopy::IntoBytes;
 
 use super::driver::Driver;
 use super::edit::{self, opened, refused};
-use super::golden::{Golden, Made, assert_recorded, of_chains};
+use super::golden::{Golden, Made, assert_recorded, folder, of_chains};
 use super::sample::{Builder, Memory, builder, store, with_table};
 use crate::assemble::{Run, StreamSpec as AssembledSpec, ViewSpec};
 use crate::checksum::crc32c;
 use crate::format::{BlobIndex, BlobKind, ChainIndex, Layout};
-use crate::limits::CHAIN_TABLES_MAX;
+use crate::limits::{CHAIN_TABLES_BYTES_MAX, CHAIN_TABLES_MAX};
 use crate::verify::verify;
 use crate::write::{Options, StreamSpec, Writer};
 use crate::{Item, StreamIndex, Volume, VolumeError};
@@ -33,6 +35,17 @@ const GOLDEN_ZSTD: [Golden; 4] = [
     ("u32+rank+zstd:3", ElementType::I64, 17, 0, 2001),
 ];
 
+/// With tables whose ids are packed, as writers make them since 2026-11-29.
+const GOLDEN_PACKED: [Golden; 3] = [
+    ("rank", ElementType::U32, 14, 0, 9001),
+    ("u16+rank+lz4", ElementType::I64, 15, 0, 5003),
+    ("rank+zstd:3", ElementType::I32, 20, 0, 3001),
+];
+
+fn made_with_packed_ids() -> Made {
+    of_chains(*b"golden, rank   \x03", &GOLDEN_PACKED)
+}
+
 fn made() -> Made {
     of_chains(*b"golden, rank   \x01", &GOLDEN)
 }
@@ -41,16 +54,16 @@ fn made_with_zstd() -> Made {
     of_chains(*b"golden, rank   \x02", &GOLDEN_ZSTD)
 }
 
+/// rank.vol and rank-zstd.vol are of a writer that packed no ids.
 #[test]
 #[ignore = "makes files that are made once"]
-fn make_the_golden_volumes_of_ranks() {
-    made().write("rank.vol");
-    made_with_zstd().write("rank-zstd.vol");
+fn make_the_golden_volume_of_packed_ids() {
+    made_with_packed_ids().write("rank-packed.vol");
 }
 
-/// The volume, and the blob of the first chain's table.
+/// The volume whose ids are not packed, and the blob of the first chain's table.
 fn sample() -> (Vec<u8>, Volume, BlobIndex) {
-    let store = made().volume;
+    let store = fs::read(folder().join("rank.vol")).unwrap();
     let volume = opened(&store).unwrap();
     let blob = volume.table_blob(ChainIndex(0), TableKind::Ranks).unwrap();
     (store, volume, blob)
@@ -215,6 +228,55 @@ fn a_rank_that_the_table_has_not_is_reported_when_read() {
 fn the_golden_volumes_of_ranks_are_recorded_by_their_rules() {
     assert_recorded("rank.vol", &made());
     assert_recorded("rank-zstd.vol", &made_with_zstd());
+    assert_recorded("rank-packed.vol", &made_with_packed_ids());
+}
+
+#[test]
+fn the_tables_of_the_golden_volume_are_packed() {
+    let bytes = fs::read(folder().join("rank-packed.vol")).unwrap();
+    let volume = opened(&bytes).unwrap();
+    for (index, _) in (0..).zip(GOLDEN_PACKED) {
+        let chain = &volume.stream(StreamIndex(index)).unwrap().chain;
+        let table = chain.rank_table().unwrap();
+        assert!(table.stored_bytes() < table.plain_bytes());
+    }
+}
+
+/// A blob of a few hundred bytes can be of two million ids: the limit counts what they are.
+#[test]
+fn packed_tables_count_with_all_their_ids() {
+    let fit = CHAIN_TABLES_BYTES_MAX / (8 + 3 * RANKS_MAX as u64);
+    let mut builder = builder(512);
+    let largest = |number: u64| {
+        let first = (2_097_152 - number) as u32;
+        let ids: Vec<u8> = (first..)
+            .take(RANKS_MAX)
+            .flat_map(u32::to_le_bytes)
+            .collect();
+        let chain = with_table(Chain::parse("rank", ElementType::U32).unwrap(), &ids);
+        chain.table(TableKind::Ranks).unwrap().to_bytes()
+    };
+    let mut blobs = Vec::new();
+    for number in 0..=fit {
+        add_eight_ids(&mut builder, "rank", number);
+        let table = largest(number);
+        assert!(table.len() < 1024, "{} bytes", table.len());
+        blobs.push(builder.add_blob(BlobKind::RankTable, &table).unwrap());
+    }
+    let stream = add_eight_ids(&mut builder, "rank", 0);
+    add_view_of_ids(&mut builder, stream);
+    let mut store = builder.finish().unwrap().into_bytes();
+    let [_, _, chains, ..] = opened(&store).unwrap().superblock().directory;
+    for (chain, blob) in (0..).zip(blobs) {
+        opened(&store).unwrap();
+        edit::entry(&mut store, &chains, chain, |entry| {
+            entry[24..28].copy_from_slice(&blob.0.to_le_bytes());
+        });
+    }
+    let bytes = (fit + 1) * (8 + 3 * RANKS_MAX as u64);
+    let error = refused(&store);
+    let why = format!("tables of chains together is {bytes}, expected 0 to 67108864");
+    assert!(error.contains(&why), "{error}");
 }
 
 /// Eight ids that no other number has.
@@ -231,6 +293,20 @@ fn of_eight_ids(text: &str, number: u64) -> Chain {
 fn add_eight_ids(builder: &mut Builder, text: &str, number: u64) -> StreamIndex {
     let spec = AssembledSpec::own(of_eight_ids(text, number), 8);
     store(builder, spec, 8, &eight_ids(number))
+}
+
+fn add_view_of_ids(builder: &mut Builder, stream: StreamIndex) {
+    let spec = ViewSpec {
+        name: "ids".into(),
+        ..ViewSpec::default()
+    };
+    let run = Run::Linear {
+        stream,
+        first_element: 0,
+        elements: 8,
+        view: ViewChain::identity(),
+    };
+    builder.add_view(spec, [run]).unwrap();
 }
 
 /// A builder with as many tables as there may be.
@@ -250,17 +326,7 @@ fn many_tables() -> (Vec<u8>, BlobIndex) {
     let chain = of_eight_ids("rank", CHAIN_TABLES_MAX);
     let table = chain.table(TableKind::Ranks).unwrap().to_bytes();
     let more = builder.add_blob(BlobKind::RankTable, &table).unwrap();
-    let spec = ViewSpec {
-        name: "ids".into(),
-        ..ViewSpec::default()
-    };
-    let run = Run::Linear {
-        stream,
-        first_element: 0,
-        elements: 8,
-        view: ViewChain::identity(),
-    };
-    builder.add_view(spec, [run]).unwrap();
+    add_view_of_ids(&mut builder, stream);
     (builder.finish().unwrap().into_bytes(), more)
 }
 
@@ -337,21 +403,7 @@ fn a_table_of_no_possible_length_is_refused_before_it_is_read() {
         .add_blob(BlobKind::RankTable, &vec![0; most + 1])
         .unwrap();
     let short = builder.add_blob(BlobKind::RankTable, &[0; 8]).unwrap();
-    let run = Run::Linear {
-        stream,
-        first_element: 0,
-        elements: 8,
-        view: ViewChain::identity(),
-    };
-    builder
-        .add_view(
-            ViewSpec {
-                name: "ids".into(),
-                ..ViewSpec::default()
-            },
-            [run],
-        )
-        .unwrap();
+    add_view_of_ids(&mut builder, stream);
     let made = builder.finish().unwrap().into_bytes();
     let [_, _, chains, blobs, _] = opened(&made).unwrap().superblock().directory;
     for (blob, bytes) in [(long, most + 1), (short, 8)] {
