@@ -32,11 +32,12 @@ const PACKED: u8 = 0;
 /// So much more may the codes alone take, where that gives more codes of one byte: compressors do better on these. A part of 256.
 const CODE_SLACK: u64 = 1;
 
-/// Ids by rank: the commonest first. Immutable, shared by the chains that use it.
+/// Ids by rank: the commoner, the lower, in classes. Immutable, shared by the chains that use it.
 pub struct RankTable {
     /// The id of each rank.
     ids: Vec<u32>,
     stoppers: u8,
+    largest: u32,
     /// As a volume has it.
     stored: Vec<u8>,
     /// The code of each id, made when first asked for: readers need none.
@@ -109,8 +110,8 @@ impl RankTable {
                 )));
             }
         };
-        check_ids(&ids)?;
         let table = RankTable {
+            largest: largest_of(&ids)?,
             ids,
             stoppers,
             stored: bytes.to_vec(),
@@ -129,21 +130,19 @@ impl RankTable {
     /// The table of these ids, in as few bytes as it takes.
     ///
     /// # Errors
-    /// Ids that are not below the end, or there twice.
+    /// Ids that are not below the end, or there twice; [`TransformError::Memory`].
     fn new(ids: Vec<u32>, stoppers: u8) -> Result<RankTable, TransformError> {
-        check_ids(&ids)?;
         let mut table = RankTable {
+            largest: largest_of(&ids)?,
             ids,
             stoppers,
             stored: Vec::new(),
             codes: OnceLock::new(),
         };
-        let packed = gaps::pack(&table.ids);
-        let packed =
-            packed.filter(|frame| ((HEADER_BYTES + frame.len()) as u64) < table.plain_bytes());
-        table.stored = match packed {
-            Some(frame) => [&table.header(PACKED)[..], &frame].concat(),
-            None => table.plain(),
+        let packed = [&table.header(PACKED)[..], &gaps::pack(&table.ids)?].concat();
+        table.stored = match (packed.len() as u64) < table.plain_bytes() {
+            true => packed,
+            false => table.plain(),
         };
         Ok(table)
     }
@@ -166,7 +165,9 @@ impl RankTable {
         (HEADER_BYTES + self.ids.len() * usize::from(self.id_bytes())) as u64
     }
 
-    fn plain(&self) -> Vec<u8> {
+    /// The table with ids as they are, which says the same in the same bytes whatever packs them.
+    #[must_use]
+    pub fn plain(&self) -> Vec<u8> {
         let id_bytes = self.id_bytes();
         let mut bytes = self.header(id_bytes).to_vec();
         for id in &self.ids {
@@ -191,7 +192,7 @@ impl RankTable {
     /// The largest id.
     #[must_use]
     pub fn largest(&self) -> u32 {
-        self.ids.iter().copied().max().unwrap_or(0)
+        self.largest
     }
 
     /// The id of each rank.
@@ -270,8 +271,8 @@ fn plain_ids(body: &[u8], count: usize, id_bytes: usize) -> Result<Vec<u32>, Tra
     Ok(body.chunks_exact(id_bytes).map(id).collect())
 }
 
-/// That ids are below the end, and each there once.
-fn check_ids(ids: &[u32]) -> Result<(), TransformError> {
+/// The largest of ids that are below the end, and each there once.
+fn largest_of(ids: &[u32]) -> Result<u32, TransformError> {
     // As long as the largest id asks for: a volume may have thousands of small tables.
     let largest = ids.iter().copied().max().unwrap_or(0).min(IDS_END - 1);
     let mut seen = vec![0u64; largest as usize / 64 + 1];
@@ -289,7 +290,7 @@ fn check_ids(ids: &[u32]) -> Result<(), TransformError> {
         }
         *word |= bit;
     }
-    Ok(())
+    Ok(largest)
 }
 
 impl fmt::Debug for RankTable {
@@ -303,9 +304,10 @@ impl fmt::Debug for RankTable {
     }
 }
 
+/// As a volume has them: one blob is of one form.
 impl PartialEq for RankTable {
     fn eq(&self, other: &RankTable) -> bool {
-        self.stoppers == other.stoppers && self.ids == other.ids
+        self.stored == other.stored
     }
 }
 
@@ -580,31 +582,77 @@ mod tests {
         assert_eq!(plain.len() as u64, dense.plain_bytes());
         let parsed = RankTable::parse(&plain).unwrap();
         assert_eq!(
+            (parsed.ids(), parsed.stoppers()),
+            (dense.ids(), dense.stoppers())
+        );
+        assert_eq!(
             (parsed.to_bytes(), parsed.plain_bytes()),
             (plain, dense.plain_bytes())
         );
-        assert_eq!(parsed, dense);
+        assert!(parsed != dense);
 
         let few = counted([(7, 3), (300_000, 1)]);
         assert_eq!(few.to_bytes(), table(few.stoppers(), &[7, 300_000]));
-        let packed = gaps::pack(few.ids()).unwrap();
-        let long = [&few.header(PACKED)[..], &packed].concat();
-        let error = refused(&long);
-        let bytes = long.len();
-        assert_eq!(
-            error,
-            format!("not a rank table: {bytes} bytes with packed ids, which take 14 as they are")
+    }
+
+    /// The fewest ids of a byte that are shorter packed, and as many as take as much.
+    #[test]
+    fn a_packed_table_is_shorter_than_a_plain_one() {
+        let mut lens = Vec::new();
+        for count in 1..60 {
+            let table = counted((0..count).map(|id| (id, 1)));
+            let packed = gaps::pack(table.ids()).unwrap();
+            let packed = [&table.header(PACKED)[..], &packed].concat();
+            let plain = table.plain();
+            match packed.len() < plain.len() {
+                true => assert_eq!(table.to_bytes(), packed),
+                false => {
+                    assert_eq!(table.to_bytes(), plain);
+                    let why = format!(
+                        "not a rank table: {} bytes with packed ids, which take {} as they are",
+                        packed.len(),
+                        plain.len()
+                    );
+                    assert_eq!(refused(&packed), why);
+                }
+            }
+            lens.push(packed.len().cmp(&plain.len()));
+        }
+        assert!(
+            lens.contains(&std::cmp::Ordering::Equal) && lens.contains(&std::cmp::Ordering::Less)
         );
     }
 
-    /// What a table of every id takes, and of the hardest to pack.
+    #[test]
+    fn packed_ids_are_each_there_once() {
+        let mut ids: Vec<u32> = (0..100).collect();
+        ids.push(50);
+        let frame = gaps::pack(&ids).unwrap();
+        let error = refused(&[&[101, 0, 0, 0, 254, PACKED, 0, 0], &frame[..]].concat());
+        assert!(
+            error.contains("rank 100 is id 50, which has a rank already"),
+            "{error}"
+        );
+    }
+
+    /// Packed to next to nothing, and ids without order, of counts without order.
     #[test]
     fn the_largest_tables_are_read_again() {
         let most = u32::try_from(RANKS_MAX).unwrap();
-        for step in [1, 2] {
-            let table = counted((0..most).map(|at| (at * step, u64::from(at % 7) + 1)));
+        let dense = counted((0..most).map(|id| (id, 1)));
+        assert!(dense.stored_bytes() < 1024, "{}", dense.stored_bytes());
+        // Odd factors: each id once.
+        let shuffled = |at: u32| at.wrapping_mul(40_503) % IDS_END;
+        let noisy = counted((0..most).map(|at| {
+            let count = at.wrapping_mul(2_654_435_761);
+            (shuffled(at), u64::from(count) + 1)
+        }));
+        for table in [dense, noisy] {
             assert!(table.stored_bytes() <= RankTable::STORED_BYTES_MAX);
-            assert_eq!(RankTable::parse(&table.to_bytes()).unwrap(), table);
+            assert_eq!(
+                RankTable::parse(&table.to_bytes()).unwrap().ids(),
+                table.ids()
+            );
         }
     }
 

@@ -78,12 +78,21 @@ impl Table {
         }
     }
 
-    /// How many bytes of it limits count: as many as it is stored in, or would be if its ids were not packed.
+    /// How many bytes of it limits count: those that it is stored in, or would be with ids as they are, where that is more.
     #[must_use]
-    pub fn plain_bytes(&self) -> u64 {
+    pub fn counted_bytes(&self) -> u64 {
         match self {
-            Table::Ranks(table) => table.plain_bytes(),
+            Table::Ranks(table) => table.stored_bytes().max(table.plain_bytes()),
             Table::Scales(_) | Table::Dictionary(_) => self.stored_bytes(),
+        }
+    }
+
+    /// What it says, in the same bytes whatever packs them.
+    #[must_use]
+    pub fn content(&self) -> Vec<u8> {
+        match self {
+            Table::Ranks(table) => table.plain(),
+            Table::Scales(_) | Table::Dictionary(_) => self.to_bytes(),
         }
     }
 }
@@ -157,5 +166,46 @@ impl Tables {
     pub(crate) fn put(&mut self, table: Table) {
         let slot = table.kind() as usize;
         self.slots[slot] = Some(table);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 200 ids from 0 on, in so many bytes each; packed where that is none.
+    fn ranks(id_bytes: usize) -> Table {
+        if id_bytes == 0 {
+            let mut counts = crate::IdCounts::new();
+            let ids: Vec<u8> = (0..200).collect();
+            counts.add(crate::ElementType::U8, &ids).unwrap();
+            return Arc::new(counts.table().unwrap()).into();
+        }
+        let mut bytes = vec![200, 0, 0, 0, 255, u8::try_from(id_bytes).unwrap(), 0, 0];
+        for id in 0u32..200 {
+            bytes.extend(&id.to_le_bytes()[..id_bytes]);
+        }
+        Table::parse(TableKind::Ranks, &bytes).unwrap()
+    }
+
+    #[test]
+    fn a_table_counts_as_what_it_takes_or_would_take() {
+        let of = |id_bytes| {
+            let table = ranks(id_bytes);
+            (
+                table.counted_bytes(),
+                table.stored_bytes() == table.counted_bytes(),
+            )
+        };
+        assert_eq!(
+            [of(0), of(1), of(2), of(3)],
+            [(208, false), (208, true), (408, true), (608, true)]
+        );
+        // Which says the same.
+        let contents = [0, 1, 2, 3].map(|id_bytes| ranks(id_bytes).content());
+        let stoppers = |content: &[u8]| content[4];
+        assert_eq!(contents[1], contents[3]);
+        assert_eq!(contents[0][8..], contents[1][8..]);
+        assert_eq!(stoppers(&contents[1]), 255);
     }
 }

@@ -13,12 +13,16 @@ const GAP_BYTES_MAX: usize = 4;
 const LEVEL: i32 = 3;
 
 const FRAMES: Frames = Frames { step: "rank table" };
+const NO_MEMORY: TransformError = TransformError::Memory { step: FRAMES.step };
 
 // Distances are below it, so that it must be what they are counted modulo; and fit.
 const _: () = assert!(IDS_END.is_power_of_two() && IDS_END <= 1 << (7 * GAP_BYTES_MAX));
 
-/// The frame; `None` where zstd has no memory for it.
-pub(super) fn pack(ids: &[u32]) -> Option<Vec<u8>> {
+/// The frame.
+///
+/// # Errors
+/// [`TransformError::Memory`].
+pub(super) fn pack(ids: &[u32]) -> Result<Vec<u8>, TransformError> {
     let mut gaps = Vec::with_capacity(2 * ids.len());
     let mut before = 0;
     for id in ids {
@@ -26,13 +30,14 @@ pub(super) fn pack(ids: &[u32]) -> Option<Vec<u8>> {
         before = *id;
     }
     let mut frame = vec![0; zstd_safe::compress_bound(gaps.len())];
-    let mut context = CCtx::try_create()?;
+    let mut context = CCtx::try_create().ok_or(NO_MEMORY)?;
+    // What remains, with a level that there is and room for the longest frame, is memory.
     context
         .set_parameter(CParameter::CompressionLevel(LEVEL))
-        .ok()?;
-    let written = context.compress2(frame.as_mut_slice(), &gaps).ok()?;
-    frame.truncate(written);
-    Some(frame)
+        .and_then(|_| context.compress2(frame.as_mut_slice(), &gaps))
+        .map(|written| frame.truncate(written))
+        .map_err(|_| NO_MEMORY)?;
+    Ok(frame)
 }
 
 #[allow(clippy::cast_possible_truncation)] // seven bits
@@ -55,15 +60,14 @@ pub(super) fn unpack(frame: &[u8], count: usize) -> Result<Vec<u32>, TransformEr
     })?;
     let mut ids = Vec::with_capacity(count);
     let (mut rest, mut before) = (gaps.as_slice(), 0);
-    while let Some(gap) = take(&mut rest, ids.len())? {
-        before = (before + gap) % IDS_END;
+    for rank in 0..count {
+        before = (before + take(&mut rest, rank)?) % IDS_END;
         ids.push(before);
     }
-    match ids.len() == count {
-        true => Ok(ids),
-        false => Err(broken(format!(
-            "{} packed ids where {count} belong",
-            ids.len()
+    match rest.len() {
+        0 => Ok(ids),
+        more => Err(broken(format!(
+            "{more} bytes behind the {count} ids that are packed"
         ))),
     }
 }
@@ -80,7 +84,7 @@ fn decompress(frame: &[u8], count: usize) -> Result<Vec<u8>, TransformError> {
         )));
     };
     FRAMES.check(frame, bytes)?;
-    let mut context = DCtx::try_create().ok_or(TransformError::Memory { step: FRAMES.step })?;
+    let mut context = DCtx::try_create().ok_or(NO_MEMORY)?;
     let mut gaps = vec![0; bytes];
     let written = context
         .decompress(gaps.as_mut_slice(), frame)
@@ -89,11 +93,8 @@ fn decompress(frame: &[u8], count: usize) -> Result<Vec<u8>, TransformError> {
     Ok(gaps)
 }
 
-/// The next distance; `None` behind the last one.
-fn take(rest: &mut &[u8], rank: usize) -> Result<Option<u32>, TransformError> {
-    if rest.is_empty() {
-        return Ok(None);
-    }
+/// The next distance.
+fn take(rest: &mut &[u8], rank: usize) -> Result<u32, TransformError> {
     let mut gap = 0;
     for (place, byte) in rest.iter().take(GAP_BYTES_MAX).enumerate() {
         gap |= u32::from(byte & 0x7F) << (7 * place);
@@ -104,7 +105,7 @@ fn take(rest: &mut &[u8], rank: usize) -> Result<Option<u32>, TransformError> {
             break;
         }
         *rest = &rest[place + 1..];
-        return Ok(Some(gap));
+        return Ok(gap);
     }
     Err(broken(format!(
         "rank {rank} is at no distance from the one before: one below {IDS_END}, in as few bytes as it takes"
@@ -163,10 +164,10 @@ mod tests {
     fn a_frame_is_of_as_many_ids_as_belong() {
         assert_eq!(
             refused(&[1, 2, 3], 2),
-            "not a rank table: 3 packed ids where 2 belong"
+            "not a rank table: 1 bytes behind the 2 ids that are packed"
         );
         let error = refused(&[1, 0x82, 1], 3);
-        assert!(error.contains("2 packed ids where 3 belong"), "{error}");
+        assert!(error.contains("rank 2 is at no distance"), "{error}");
         let declared = "not a rank table: its packed ids: the frame declares";
         let error = refused(&[1], 2);
         assert_eq!(
@@ -185,5 +186,39 @@ mod tests {
         }
         let error = unpack(&[&good[..], &[0]].concat(), 2).unwrap_err();
         assert!(error.to_string().contains("1 bytes behind the frame"));
+    }
+
+    /// What the frames of a chain may be, these may be: in a small window, alone, by no dictionary, with a checksum that is right or none.
+    #[test]
+    fn a_frame_is_as_those_of_chains_are() {
+        let content = [5, 1];
+        let head = |descriptor: u8, fields: &[u8]| {
+            [&[0x28, 0xB5, 0x2F, 0xFD, descriptor], fields].concat()
+        };
+        let block = [0x11, 0, 0, content[0], content[1]];
+        let is_read = |frame: &[&[u8]]| unpack(&frame.concat(), 2).is_ok_and(|ids| ids == [5, 6]);
+        // A window of 16 MiB, and the next larger one. The size is in four bytes.
+        assert!(is_read(&[&head(0x80, &[14 << 3, 2, 0, 0, 0]), &block]));
+        assert!(!is_read(&[&head(0x80, &[14 << 3 | 1, 2, 0, 0, 0]), &block]));
+        // Without its size.
+        assert!(!is_read(&[&head(0x00, &[0]), &block]));
+        // A Dictionary_ID of nothing, and of 7.
+        assert!(is_read(&[&head(0x21, &[0, 2]), &block]));
+        assert!(!is_read(&[&head(0x21, &[7, 2]), &block]));
+        // The low half of XXH64 is the checksum: by a compressor, and another.
+        let mut context = CCtx::try_create().unwrap();
+        context
+            .set_parameter(CParameter::ChecksumFlag(true))
+            .unwrap();
+        let mut checked = [0; 64];
+        let written = context.compress2(&mut checked[..], &content).unwrap();
+        assert!(is_read(&[&checked[..written]]));
+        checked[written - 1] ^= 1;
+        assert!(!is_read(&[&checked[..written]]));
+        // Two frames, and one that is to be skipped, of a byte.
+        let good = frame(&content);
+        assert!(!is_read(&[&frame(&content[..1]), &frame(&content[1..])]));
+        assert!(!is_read(&[&good, &[0x50, 0x2A, 0x4D, 0x18, 1, 0, 0, 0, 9]]));
+        assert!(is_read(&[&good]));
     }
 }

@@ -104,9 +104,10 @@ pub(super) fn ranks_bytes(
     // Whole pairs of pieces, which are of one length in each list.
     let pairs = || all.into_iter().flat_map(|list| list.chunks_exact(2));
     let halves = || pairs().filter_map(|pair| pair.first());
+    let table = ranks(element, all.into_iter().flatten())?;
     let known = Seen {
         bytes: sample.bytes() + sample.other_bytes(),
-        table_bytes: ranks(element, all.into_iter().flatten())?.stored_bytes(),
+        table_bytes: table.plain_bytes(),
     };
     let elements = bytes / element.bytes() as u64;
     let ids = u64::try_from(range.max - range.min + 1).unwrap_or(u64::MAX);
@@ -115,10 +116,14 @@ pub(super) fn ranks_bytes(
     let most = ids.min(elements).saturating_mul(id_bytes);
     let most = most.saturating_add(RankTable::STORED_BYTES_MIN);
     let doubling = [
-        ranks(element, halves())?.stored_bytes(),
-        ranks(element, pairs().flatten())?.stored_bytes(),
+        ranks(element, halves())?.plain_bytes(),
+        ranks(element, pairs().flatten())?.plain_bytes(),
     ];
-    Ok(grown(known, doubling, bytes).min(most))
+    let plain_bytes = grown(known, doubling, bytes).min(most);
+    // Packed as what was seen is: the more ids, the closer they are, and the less each takes.
+    let packed = u128::from(plain_bytes) * u128::from(table.stored_bytes());
+    let packed = packed.div_ceil(u128::from(table.plain_bytes()));
+    Ok(u64::try_from(packed).unwrap_or(u64::MAX))
 }
 
 /// What some bytes are by rank.
@@ -129,7 +134,7 @@ struct Seen {
     table_bytes: u64,
 }
 
-/// What the table of `bytes` takes, of which some were seen, if each doubling adds as many new ids, for those that there are, as one of what was seen did: from so
+/// What the table of `bytes` takes with ids as they are, of which some were seen, if each doubling adds as many new ids, for those that there are, as one of what was seen did: from so
 /// many bytes of a table to so many. Of words, of which ever fewer are new, that is more than it is.
 fn grown(seen: Seen, doubling: [u64; 2], bytes: u64) -> u64 {
     let [from, to] = doubling.map(|it| u128::from(it.max(1)));
@@ -421,14 +426,18 @@ mod tests {
         let seen_bytes = 4 * (400 + 50);
         let exact = of(seen_bytes);
         let all = sample.tried.iter().chain(&sample.others);
-        assert_eq!(exact, ranks(ElementType::U32, all).unwrap().stored_bytes());
+        let table = ranks(ElementType::U32, all).unwrap();
+        assert_eq!(exact, table.stored_bytes());
         // Each id is new: twice as many, but for what each table begins with; and no more than all ids of the range.
         let doubled = of(2 * seen_bytes);
         assert!(
             (exact * 3 / 2..=exact * 2).contains(&doubled),
             "{exact} {doubled}"
         );
-        assert_eq!(of(1 << 30), 3 * 100_000 + RankTable::STORED_BYTES_MIN);
+        let most = 3 * 100_000 + RankTable::STORED_BYTES_MIN;
+        let packed = (most * exact).div_ceil(table.plain_bytes());
+        assert!(table.plain_bytes() > 10 * exact);
+        assert_eq!(of(1 << 30), packed);
         assert_eq!(
             ranks_bytes(ElementType::F32, (1 << 30, None), &sample),
             Ok(0)

@@ -183,10 +183,10 @@ fn what_is_chosen_is_named_and_explained() {
             "{chain}: {said}"
         );
     }
-    // Its table, 76,766 bytes, counts: without it these are a ratio of 2.69.
+    // Its table, 21,428 bytes, counts: without it these are a ratio of 2.69.
     let rank = said.lines().find(|line| line.starts_with("rank  "));
     assert!(
-        rank.unwrap().contains(" 64KiB   2.40       13.33 "),
+        rank.unwrap().contains(" 64KiB   2.60       12.29 "),
         "{said}"
     );
     // Without --explain, the best three of them, and why.

@@ -25,7 +25,7 @@ impl ChainTables {
                 "more than {CHAIN_TABLES_MAX} of them: store fewer streams by rank, int8 or zstd-dict"
             ));
         }
-        let bytes = self.bytes + table.plain_bytes();
+        let bytes = self.bytes + table.counted_bytes();
         if bytes > CHAIN_TABLES_BYTES_MAX {
             return Err(format!(
                 "{bytes} bytes; at most {CHAIN_TABLES_BYTES_MAX} are possible: store fewer streams by rank or zstd-dict, or by q8_0 and not by int8"

@@ -48,7 +48,7 @@ pub const RANK_TABLE_BYTES_MAX: u64 = RankTable::STORED_BYTES_MAX;
 pub const SCALES_BYTES_MAX: u64 = Scales::STORED_BYTES_MAX;
 /// Bytes of one dictionary.
 pub const DICTIONARY_BYTES_MAX: u64 = Dictionary::STORED_BYTES_MAX;
-/// Bytes of all of them together. In memory they take at most four times as much.
+/// Bytes of all of them together, those of ranks as if their ids were not packed. In memory they take at most five times as much.
 pub const CHAIN_TABLES_BYTES_MAX: u64 = 64 << 20;
 /// Bytes of a view's name.
 pub const VIEW_NAME_BYTES_MAX: u64 = 255;

@@ -89,7 +89,7 @@ impl Loading {
         let table = Table::parse(kind, &table);
         let table = table.map_err(|error| VolumeError::Transform { place, error })?;
         // A packed one of a few bytes can be of two million ids.
-        self.chain_tables_bytes += table.plain_bytes();
+        self.chain_tables_bytes += table.counted_bytes();
         let fields = Fields { place };
         fields.within(TOGETHER, self.chain_tables_bytes, 0, CHAIN_TABLES_BYTES_MAX)?;
         self.give_chain_table(&chains.unwrap_or_default(), &table)?;
