@@ -97,7 +97,7 @@ def code_lengths(ranks: Any, stoppers: int) -> Any:
 
 
 def rank_codes(ids: Any) -> tuple[Any, Any]:
-    """The bytes that `rank` makes of ids, and where each id's begin (docs/transforms.md, *Rank*)."""
+    """The bytes that `rank` makes of ids if it ranks them by every count, not by octaves, and where each id's begin (docs/transforms.md, *Rank*)."""
     import numpy as np
 
     known, counts = np.unique(ids, return_counts=True)
