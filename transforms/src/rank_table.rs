@@ -165,9 +165,7 @@ impl RankTable {
         (HEADER_BYTES + self.ids.len() * usize::from(self.id_bytes())) as u64
     }
 
-    /// The table with ids as they are, which says the same in the same bytes whatever packs them.
-    #[must_use]
-    pub fn plain(&self) -> Vec<u8> {
+    fn plain(&self) -> Vec<u8> {
         let id_bytes = self.id_bytes();
         let mut bytes = self.header(id_bytes).to_vec();
         for id in &self.ids {
@@ -377,8 +375,8 @@ impl IdCounts {
         self.add(element, bytes)
     }
 
-    /// The table: ids by falling count; those of one octave of counts, if their codes are of one length, by rising value, which takes a third of the
-    /// bytes of a table by every count, and makes no difference to what compressors leave of the codes.
+    /// The table: ids by falling count; those of one octave of counts, if their codes are of one length, by rising value, which takes a quarter fewer
+    /// bytes than by every count, and makes the codes a thousandth longer behind a compressor, if at all.
     ///
     /// # Errors
     /// [`TransformError::Table`] where more than [`RANKS_MAX`] ids are there.

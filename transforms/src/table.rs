@@ -86,15 +86,6 @@ impl Table {
             Table::Scales(_) | Table::Dictionary(_) => self.stored_bytes(),
         }
     }
-
-    /// What it says, in the same bytes whatever packs them.
-    #[must_use]
-    pub fn content(&self) -> Vec<u8> {
-        match self {
-            Table::Ranks(table) => table.plain(),
-            Table::Scales(_) | Table::Dictionary(_) => self.to_bytes(),
-        }
-    }
 }
 
 impl From<Arc<RankTable>> for Table {
@@ -201,11 +192,5 @@ mod tests {
             [of(0), of(1), of(2), of(3)],
             [(208, false), (208, true), (408, true), (608, true)]
         );
-        // Which says the same.
-        let contents = [0, 1, 2, 3].map(|id_bytes| ranks(id_bytes).content());
-        let stoppers = |content: &[u8]| content[4];
-        assert_eq!(contents[1], contents[3]);
-        assert_eq!(contents[0][8..], contents[1][8..]);
-        assert_eq!(stoppers(&contents[1]), 255);
     }
 }

@@ -107,47 +107,47 @@ pub(super) fn ranks_bytes(
     let table = ranks(element, all.into_iter().flatten())?;
     let known = Seen {
         bytes: sample.bytes() + sample.other_bytes(),
-        table_bytes: table.plain_bytes(),
+        ids: ids_of(&table),
     };
     let elements = bytes / element.bytes() as u64;
-    let ids = u64::try_from(range.max - range.min + 1).unwrap_or(u64::MAX);
-    let bits = u128::BITS - range.max.unsigned_abs().leading_zeros();
-    let id_bytes = u64::from(bits.div_ceil(8).max(1));
-    let most = ids.min(elements).saturating_mul(id_bytes);
-    let most = most.saturating_add(RankTable::STORED_BYTES_MIN);
+    let most = u64::try_from(range.max - range.min + 1).unwrap_or(u64::MAX);
     let doubling = [
-        ranks(element, halves())?.plain_bytes(),
-        ranks(element, pairs().flatten())?.plain_bytes(),
+        ids_of(&ranks(element, halves())?),
+        ids_of(&ranks(element, pairs().flatten())?),
     ];
-    let plain_bytes = grown(known, doubling, bytes).min(most);
-    // Packed as what was seen is: the more ids, the closer they are, and the less each takes.
-    let packed = u128::from(plain_bytes) * u128::from(table.stored_bytes());
-    let packed = packed.div_ceil(u128::from(table.plain_bytes()));
-    Ok(u64::try_from(packed).unwrap_or(u64::MAX))
+    let ids = grown(known, doubling, bytes).min(most).min(elements);
+    // Each takes what one of those does that were seen. Of text it is less: the more ids, the closer they are.
+    let table_bytes = u128::from(ids) * u128::from(table.stored_bytes());
+    let table_bytes = table_bytes.div_ceil(u128::from(known.ids.max(1)));
+    Ok(u64::try_from(table_bytes).unwrap_or(u64::MAX))
+}
+
+fn ids_of(table: &RankTable) -> u64 {
+    table.ids().len() as u64
 }
 
 /// What some bytes are by rank.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     bytes: u64,
-    /// Of their ids.
-    table_bytes: u64,
+    /// Different ones.
+    ids: u64,
 }
 
-/// What the table of `bytes` takes with ids as they are, of which some were seen, if each doubling adds as many new ids, for those that there are, as one of what was seen did: from so
-/// many bytes of a table to so many. Of words, of which ever fewer are new, that is more than it is.
+/// How many different ids `bytes` have, of which some were seen, if each doubling adds as many new ids, for those that there are, as one of what was seen did: from so
+/// many to so many. Of words, of which ever fewer are new, that is more than it is.
 fn grown(seen: Seen, doubling: [u64; 2], bytes: u64) -> u64 {
     let [from, to] = doubling.map(|it| u128::from(it.max(1)));
-    let (mut table_bytes, mut at) = (u128::from(seen.table_bytes), u128::from(seen.bytes.max(1)));
+    let (mut ids, mut at) = (u128::from(seen.ids), u128::from(seen.bytes.max(1)));
     let bytes = u128::from(bytes);
     while at < bytes && to > from {
-        let more = table_bytes * (to - from) / from;
+        let more = ids * (to - from) / from;
         // The last one is not a whole one.
         let part = (bytes - at).min(at);
-        table_bytes = (table_bytes + more.saturating_mul(part) / at).min(u128::from(u64::MAX));
+        ids = (ids + more.saturating_mul(part) / at).min(u128::from(u64::MAX));
         at *= 2;
     }
-    u64::try_from(table_bytes).unwrap_or(u64::MAX)
+    u64::try_from(ids).unwrap_or(u64::MAX)
 }
 
 /// Tries a chain with every frame of the ladder, and keeps the frame that the rule wants. `None` where there is too little for its dictionary.
@@ -373,10 +373,10 @@ mod tests {
 
     #[test]
     fn a_table_grows_as_it_did() {
-        let of = |table_bytes, doubling, bytes| {
+        let of = |ids, doubling, bytes| {
             let seen = Seen {
                 bytes: 1 << 20,
-                table_bytes,
+                ids,
             };
             grown(seen, doubling, bytes)
         };
@@ -394,17 +394,7 @@ mod tests {
         assert_eq!(of(1000, [600, 900], 1 << 22), 2250);
         assert_eq!(of(1000, [600, 900], 3 << 20), 1875);
         // No sample at all, and no end.
-        assert_eq!(
-            grown(
-                Seen {
-                    bytes: 0,
-                    table_bytes: 0
-                },
-                [0, 0],
-                1 << 40
-            ),
-            0
-        );
+        assert_eq!(grown(Seen { bytes: 0, ids: 0 }, [0, 0], 1 << 40), 0);
         assert_eq!(of(u64::MAX, [1, u64::MAX], u64::MAX), u64::MAX);
     }
 
@@ -428,16 +418,9 @@ mod tests {
         let all = sample.tried.iter().chain(&sample.others);
         let table = ranks(ElementType::U32, all).unwrap();
         assert_eq!(exact, table.stored_bytes());
-        // Each id is new: twice as many, but for what each table begins with; and no more than all ids of the range.
-        let doubled = of(2 * seen_bytes);
-        assert!(
-            (exact * 3 / 2..=exact * 2).contains(&doubled),
-            "{exact} {doubled}"
-        );
-        let most = 3 * 100_000 + RankTable::STORED_BYTES_MIN;
-        let packed = (most * exact).div_ceil(table.plain_bytes());
-        assert!(table.plain_bytes() > 10 * exact);
-        assert_eq!(of(1 << 30), packed);
+        // Each id is new: twice as many; and no more than all ids of the range, each as long as one of these.
+        assert_eq!(of(2 * seen_bytes), 2 * exact);
+        assert_eq!(of(1 << 30), (100_000 * exact).div_ceil(450));
         assert_eq!(
             ranks_bytes(ElementType::F32, (1 << 30, None), &sample),
             Ok(0)

@@ -74,6 +74,8 @@ pub(crate) struct IoQueue {
     waiting_reads: VecDeque<(Slot, BlockRange)>,
     /// Writes of this turn whose store reads their data where the host has them.
     lent_writes: VecDeque<(Slot, BlockRange)>,
+    /// Room for where the data of the next of them are.
+    lent: IoBuf,
     /// Writes whose data have not been asked for.
     waiting: VecDeque<Slot>,
     /// The first of them found no buffer.
@@ -146,6 +148,7 @@ impl IoQueue {
             in_flight: 0,
             waiting_reads: VecDeque::new(),
             lent_writes: VecDeque::new(),
+            lent: IoBuf::empty(),
             waiting: VecDeque::new(),
             starved: false,
             listed_starved: false,
@@ -281,6 +284,9 @@ impl IoQueue {
                 continue;
             }
             self.link.owe(slot, range.bytes);
+            if self.read_placed(slot, &range, engine) {
+                continue;
+            }
             let (lba, blocks) = (range.lba.0, range.blocks);
             let io = if range.force_unit_access {
                 Io::ReadDurable { lba, blocks }
@@ -417,17 +423,11 @@ impl IoQueue {
                             range.bytes
                         }
                     };
-                    self.respond_of(slot, Completion::SUCCESS, left, range.bytes);
-                    count(&self.counters.bytes_read, u64::from(range.bytes));
-                    count(&self.counters.read_commands, 1);
+                    self.was_read(slot, &range, left);
                 }
                 None => self.fail(slot, Status::INTERNAL_ERROR, None),
             },
-            Some(IoCommand::Write(range)) => {
-                count(&self.counters.bytes_written, u64::from(range.bytes));
-                count(&self.counters.write_commands, 1);
-                self.respond_of(slot, Completion::SUCCESS, 0, range.bytes);
-            }
+            Some(IoCommand::Write(range)) => self.written(slot, &range),
             Some(command) => {
                 self.count_other(command);
                 self.respond(slot, Completion::SUCCESS, 0);
@@ -435,6 +435,19 @@ impl IoQueue {
             // Nothing was asked of the engine for such a slot.
             None => self.fail(slot, Status::INTERNAL_ERROR, None),
         }
+    }
+
+    /// Answers a read, of whose data so many bytes are still to be sent.
+    fn was_read(&mut self, slot: Slot, range: &BlockRange, left: u32) {
+        self.respond_of(slot, Completion::SUCCESS, left, range.bytes);
+        count(&self.counters.bytes_read, u64::from(range.bytes));
+        count(&self.counters.read_commands, 1);
+    }
+
+    fn written(&mut self, slot: Slot, range: &BlockRange) {
+        self.respond_of(slot, Completion::SUCCESS, 0, range.bytes);
+        count(&self.counters.bytes_written, u64::from(range.bytes));
+        count(&self.counters.write_commands, 1);
     }
 
     fn failed(&mut self, slot: Slot, error: &NamespaceError, command: Option<IoCommand>) {

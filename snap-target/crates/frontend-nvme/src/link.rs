@@ -248,6 +248,18 @@ pub trait Link: fmt::Debug {
         false
     }
 
+    /// Where the data of a read that was placed are wanted, for a store that puts them there itself; it is answered without any then. None where nothing was placed, or the host's memory is
+    /// not at hand.
+    fn placed(&self, slot: Slot) -> Option<&IoBuf> {
+        let _ = slot;
+        None
+    }
+
+    /// A store has put them there.
+    fn delivered(&mut self, bytes: u32) {
+        let _ = bytes;
+    }
+
     /// Of a write that begins: its data, where they lie in the host's memory and a store may read them there, put into an empty buffer. False where they are to be
     /// asked for ([`Link::request_data`], which also says what is wrong with the place).
     fn lend(&mut self, slot: Slot, bytes: u32, into: &mut IoBuf) -> bool {

@@ -241,6 +241,14 @@ impl Link for IoLink {
         self.queue.deliver(slot, data)
     }
 
+    fn placed(&self, slot: Slot) -> Option<&IoBuf> {
+        self.queue.placed(slot)
+    }
+
+    fn delivered(&mut self, bytes: u32) {
+        self.queue.delivered(bytes);
+    }
+
     fn lend(&mut self, slot: Slot, bytes: u32, into: &mut IoBuf) -> bool {
         self.queue.lend(slot, bytes, into)
     }

@@ -137,6 +137,34 @@ struct Entry {
     buffer: Option<IoBuf>,
 }
 
+/// An answer that waits. In words that are written and read as they are: of what is written in parts and read as a whole the processor waits for every store before it.
+#[derive(Clone, Copy, Debug)]
+struct Held(u64, u64);
+
+impl Held {
+    fn of(cid: Cid, completion: Completion) -> Self {
+        let Completion { dw0, dw1, status } = completion;
+        Self(
+            u64::from(dw1) << 32 | u64::from(dw0),
+            u64::from(status.to_wire()) << 16 | u64::from(cid.0),
+        )
+    }
+
+    #[allow(clippy::cast_possible_truncation)] // the lower half
+    fn cid(self) -> Cid {
+        Cid(self.1 as u16)
+    }
+
+    #[allow(clippy::cast_possible_truncation)] // the lower halves
+    fn completion(self) -> Completion {
+        Completion {
+            dw0: self.0 as u32,
+            dw1: (self.0 >> 32) as u32,
+            status: Status::from_wire((self.1 >> 16) as u16),
+        }
+    }
+}
+
 /// How a queue learns of commands whose doorbells are written to the guest's memory: for a while after the last command it looks there, which spares the
 /// guest its traps; then the guest is told to ring.
 #[derive(Debug, Default)]
@@ -160,7 +188,7 @@ pub(crate) struct Queue {
     free: Vec<Slot>,
     events: VecDeque<LinkEvent>,
     /// Answers that the guest has left no room for, or that wait for others of this turn.
-    held: VecDeque<(Cid, Completion)>,
+    held: VecDeque<Held>,
     /// Bytes that were moved since answers were put into the completion queue.
     moved_bytes: u64,
     /// Of the command whose data are being moved.
@@ -494,7 +522,7 @@ impl Queue {
         let cid = self.command(slot).cid();
         self.release(slot);
         // It comes behind those that wait for room.
-        self.held.push_back((cid, completion));
+        self.held.push_back(Held::of(cid, completion));
         if self.posts_now() {
             self.post();
         }
@@ -512,9 +540,9 @@ impl Queue {
     /// Puts answers that wait into the completion queue, as far as it has room.
     pub(crate) fn post(&mut self) {
         self.moved_bytes = 0;
-        while let Some((cid, completion)) = self.held.pop_front() {
-            if !self.push(cid, &completion) {
-                return self.held.push_front((cid, completion));
+        while let Some(held) = self.held.pop_front() {
+            if !self.push(held.cid(), &held.completion()) {
+                return self.held.push_front(held);
             }
         }
     }

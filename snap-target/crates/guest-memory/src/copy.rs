@@ -3,7 +3,7 @@
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use reactor::buf::IoBuf;
+use reactor::buf::{CACHE_LINE_BYTES, IoBuf, prefetch_line};
 
 use crate::windows::{Fault, PAGE_BYTES, Way, Windows};
 
@@ -135,6 +135,11 @@ impl Windows {
             }
             // SAFETY: the same of the last four bytes. The guest reads the word as a whole.
             unsafe { AtomicU32::from_ptr(places.add(3)) }.store(last, Ordering::Release);
+            // A line is full: the guest's processor has the next one, which takes a while to come.
+            let next = at.wrapping_add(16);
+            if next.addr().is_multiple_of(CACHE_LINE_BYTES) {
+                prefetch_line(next, true);
+            }
         })
     }
 

@@ -28,7 +28,7 @@ impl ChainTables {
         let bytes = self.bytes + table.counted_bytes();
         if bytes > CHAIN_TABLES_BYTES_MAX {
             return Err(format!(
-                "{bytes} bytes; at most {CHAIN_TABLES_BYTES_MAX} are possible: store fewer streams by rank or zstd-dict, or by q8_0 and not by int8"
+                "{bytes} bytes with ids unpacked; at most {CHAIN_TABLES_BYTES_MAX} are possible: store fewer streams by rank or zstd-dict, or by q8_0 and not by int8"
             ));
         }
         self.bytes = bytes;
@@ -51,7 +51,7 @@ impl ChainTables {
 mod tests {
     use std::sync::Arc;
 
-    use transforms::{RANKS_MAX, RankTable};
+    use transforms::{ElementType, IdCounts, RANKS_MAX, RankTable};
 
     use super::*;
 
@@ -85,9 +85,26 @@ mod tests {
         let error = tables.add(&table(RANKS_MAX as u32, 99)).unwrap_err();
         let bytes = (fit + 1) * largest;
         assert!(
-            error.starts_with(&format!("{bytes} bytes; at most")),
+            error.starts_with(&format!("{bytes} bytes with ids unpacked; at most")),
             "{error}"
         );
         assert_eq!(tables.iter().count() as u64, fit);
+
+        // Packed ones count as much.
+        let packed = |number: u32| {
+            let ids: Vec<u8> = (number..)
+                .take(RANKS_MAX)
+                .flat_map(u32::to_le_bytes)
+                .collect();
+            let mut counts = IdCounts::new();
+            counts.add(ElementType::U32, &ids).unwrap();
+            Table::Ranks(Arc::new(counts.table().unwrap()))
+        };
+        let mut tables = ChainTables::default();
+        for number in 0..fit as u32 {
+            assert!(packed(number).stored_bytes() < 1024);
+            assert_eq!(tables.add(&packed(number)), Ok(true));
+        }
+        assert_eq!(tables.add(&packed(99)).unwrap_err(), error);
     }
 }

@@ -1,6 +1,6 @@
 //! Stores that carry out at once what they take: writes from the host's own memory, and bytes that are fetched into the processor's cache before they are asked for.
 
-use namespace::{Engine, Io, NamespaceKey};
+use namespace::{Engine, NamespaceKey};
 use nvme::controller::{BlockRange, IoCommand};
 use nvme::queue::{Slot, Transfer};
 
@@ -39,18 +39,72 @@ impl IoQueue {
         while let Some((slot, range)) = self.lent_writes.pop_front() {
             self.expect(self.lent_writes.front(), engine);
             let segments_max = self.lent_segments_max(&range, engine);
-            let mut io = write_of(&range, IoBuf::empty());
-            let is_lent = match &mut io {
-                Io::Write { data, .. } => {
-                    self.link.lend(slot, range.bytes, data) && data.segments().len() <= segments_max
-                }
-                _ => false,
-            };
-            match is_lent {
-                true => self.ask(slot, range.nsid.0, &mut io, key, engine),
-                false => self.take_data(slot, range.bytes, engine),
+            let mut data = std::mem::take(&mut self.lent);
+            let is_lent = self.link.lend(slot, range.bytes, &mut data)
+                && data.segments().len() <= segments_max;
+            if !is_lent {
+                self.take_data(slot, range.bytes, engine);
+            } else if !self.write_lent(slot, &range, &data, engine) {
+                let data = std::mem::take(&mut data);
+                self.submit(slot, range.nsid.0, write_of(&range, data), key, engine);
             }
+            data.clear();
+            self.lent = data;
         }
+    }
+
+    /// A read whose data its store puts where the host wants them, at once: nothing of it is kept meanwhile. False where it is to be asked for as others are.
+    pub(super) fn read_placed(
+        &mut self,
+        slot: Slot,
+        range: &BlockRange,
+        engine: &mut Engine,
+    ) -> bool {
+        if range.force_unit_access || self.link.placed(slot).is_none() {
+            return false;
+        }
+        let Some(key) = self.allowed(slot, range, engine) else {
+            return false;
+        };
+        let into = self.link.placed(slot);
+        let is_read =
+            into.is_some_and(|into| engine.read_into(key, range.lba.0, range.blocks, into));
+        if is_read {
+            self.link.delivered(range.bytes);
+            self.was_read(slot, range, 0);
+        }
+        is_read
+    }
+
+    /// The same of a write.
+    fn write_lent(
+        &mut self,
+        slot: Slot,
+        range: &BlockRange,
+        data: &IoBuf,
+        engine: &mut Engine,
+    ) -> bool {
+        let Some(key) = self.allowed(slot, range, engine) else {
+            return false;
+        };
+        let blocks = (range.lba.0, range.blocks);
+        self.counters.changed.note(range.nsid);
+        let is_written = engine.write_from(key, blocks, data, range.force_unit_access);
+        if is_written {
+            self.written(slot, range);
+        }
+        is_written
+    }
+
+    /// The namespace of a command that may be carried out. What may not is asked for all the same, and refused.
+    fn allowed(&mut self, slot: Slot, range: &BlockRange, engine: &Engine) -> Option<NamespaceKey> {
+        let info = self
+            .namespaces
+            .get(range.nsid)
+            .filter(|info| self.means(slot, info))?;
+        let key = NamespaceKey::from_bits(info.handle);
+        self.permit(slot, engine).ok()?;
+        Some(key)
     }
 
     /// How many segments a write's data may have for that; 0 where its store does not.

@@ -72,6 +72,17 @@ impl Queue {
         is_there
     }
 
+    /// Where a read's data are wanted, from when it was placed until anything else is done with the queue.
+    pub(crate) fn placed(&self, slot: Slot) -> Option<&IoBuf> {
+        (self.placed == Some(slot)).then_some(&self.place)
+    }
+
+    /// They are there.
+    pub(crate) fn delivered(&mut self, bytes: u32) {
+        self.placed = None;
+        self.count_sent(bytes as usize);
+    }
+
     /// A write's data where they lie.
     pub(crate) fn lend(&mut self, slot: Slot, bytes: u32, into: &mut IoBuf) -> bool {
         self.refresh();

@@ -6,6 +6,7 @@ use store::Op;
 
 use super::Engine;
 use crate::attached::moved;
+use crate::raw::inside;
 use crate::{Backing, Done, Io, NamespaceError, NamespaceKey};
 
 /// What came of a request that was not begun yet. Small where it went well: what is large is moved by wide loads, and each waits until the bytes copied before it
@@ -62,6 +63,54 @@ impl Engine {
             (Io::Flush, Backing::View { .. }) => Carried::Out,
             _ => Carried::No,
         }
+    }
+
+    /// Reads straight into memory that others change, where the store does that at once: no answer is on its way anywhere. False where nothing has happened, and the
+    /// read is to be asked for ([`Engine::ask`], which also says what is wrong with it).
+    pub fn read_into(&mut self, key: NamespaceKey, lba: u64, blocks: u32, into: &IoBuf) -> bool {
+        let Some((index, offset)) = self.lent(key, (lba, blocks), into) else {
+            return false;
+        };
+        let marks = &self.attached[index].shared.marks;
+        if marks.first_of(lba, blocks.into()).is_some() {
+            return false;
+        }
+        let is_read = matches!(self.carry(index, Op::Read { offset }, into), Carried::Out);
+        if is_read {
+            self.count_read(index, into.len());
+        }
+        is_read
+    }
+
+    /// The same of a write, straight from memory that others change.
+    pub fn write_from(
+        &mut self,
+        key: NamespaceKey,
+        (lba, blocks): (u64, u32),
+        data: &IoBuf,
+        durable: bool,
+    ) -> bool {
+        let lent = self.lent(key, (lba, blocks), data);
+        let lent = lent.filter(|(index, _)| !self.attached[*index].shared.write_protected);
+        lent.is_some_and(|(index, _)| matches!(self.write(index, lba, data, durable), Carried::Out))
+    }
+
+    /// Which namespace, and from which byte on, if it has these blocks, and its store takes as many bytes at once where others may change them.
+    fn lent(
+        &self,
+        key: NamespaceKey,
+        (lba, blocks): (u64, u32),
+        data: &IoBuf,
+    ) -> Option<(usize, u64)> {
+        let index = self.attached.find(key)?;
+        let attached = &self.attached[index];
+        let namespace = &attached.shared;
+        let lba_bytes = u64::from(namespace.lba_bytes);
+        let is_there = !attached.retired
+            && data.segments().len() <= attached.lent_segments_max
+            && data.len() as u64 == u64::from(blocks) * lba_bytes
+            && inside(namespace, lba, blocks.into()).is_ok();
+        is_there.then_some((index, lba * lba_bytes))
     }
 
     fn lease(&mut self, index: usize, lba: u64, blocks: u32) -> Option<IoBuf> {

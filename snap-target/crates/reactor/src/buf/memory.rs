@@ -11,7 +11,7 @@ use crate::error::ReactorError;
 pub const PAGE_BYTES: usize = 4096;
 
 /// What a processor fetches at a time.
-const CACHE_LINE_BYTES: usize = 64;
+pub const CACHE_LINE_BYTES: usize = 64;
 /// Most bytes that are prefetched at once: the rest of a longer run the processor foresees by itself, further ahead than it takes prefetches (of which it has 10 to 16
 /// under way, and waits with the next). With 512 here, 4 KiB from or to random places of 512 MiB are copied in
 /// .81 to .83 of the time that they took with 4096 (Sapphire Rapids, docs/pcie.md).

@@ -24,7 +24,7 @@ use std::rc::Rc;
 
 use list::Pieces;
 pub use list::Segments;
-pub use memory::{Mapping, PAGE_BYTES, Region, RegionId, prefetch_line};
+pub use memory::{CACHE_LINE_BYTES, Mapping, PAGE_BYTES, Region, RegionId, prefetch_line};
 use pool::SlotRef;
 pub use pool::{Pool, PoolConfig, PoolUse, STAGING_BYTES};
 pub(crate) use segment::Hold;

@@ -12,6 +12,7 @@ use crate::volume::{Directory, blob_place, check_blob};
 
 /// What a limit is on.
 const TOGETHER: &str = "tables of chains together";
+const UNPACKED: &str = "tables of chains together, their ids unpacked,";
 
 impl Loading {
     pub(super) fn plan_chain_tables(&mut self, fields: Fields) -> Result<(), VolumeError> {
@@ -91,7 +92,7 @@ impl Loading {
         // A packed one of a few bytes can be of two million ids.
         self.chain_tables_bytes += table.counted_bytes();
         let fields = Fields { place };
-        fields.within(TOGETHER, self.chain_tables_bytes, 0, CHAIN_TABLES_BYTES_MAX)?;
+        fields.within(UNPACKED, self.chain_tables_bytes, 0, CHAIN_TABLES_BYTES_MAX)?;
         self.give_chain_table(&chains.unwrap_or_default(), &table)?;
         if self.chain_tables.is_empty() {
             self.hand_out_chains()?;

@@ -275,7 +275,9 @@ fn packed_tables_count_with_all_their_ids() {
     }
     let bytes = (fit + 1) * (8 + 3 * RANKS_MAX as u64);
     let error = refused(&store);
-    let why = format!("tables of chains together is {bytes}, expected 0 to 67108864");
+    let why = format!(
+        "tables of chains together, their ids unpacked, is {bytes}, expected 0 to 67108864"
+    );
     assert!(error.contains(&why), "{error}");
 }
 

@@ -83,7 +83,7 @@ impl<O: Output> Writer<O> {
         for chain in &self.chains {
             hash.update(chain.to_raw(|_| None).as_bytes());
             for table in chain.tables() {
-                hash.update(sha256(&table.content()));
+                hash.update(sha256(&table.to_bytes()));
             }
         }
         hash.update((self.streams.len() as u64).to_le_bytes());
