@@ -110,7 +110,7 @@ impl Engine {
             && data.segments().len() <= attached.lent_segments_max
             && data.len() as u64 == u64::from(blocks) * lba_bytes
             && inside(namespace, lba, blocks.into()).is_ok();
-        is_there.then_some((index, lba * lba_bytes))
+        is_there.then(|| (index, lba * lba_bytes))
     }
 
     fn lease(&mut self, index: usize, lba: u64, blocks: u32) -> Option<IoBuf> {

@@ -27,4 +27,5 @@ mod mixed;
 mod model;
 mod overlaps;
 mod stepped;
+mod straight;
 mod threads;
