@@ -187,7 +187,10 @@ impl Completions {
             halves(of.head, of.queue.0),
             halves(of.cid.0, phase_of(completion.status, phase)),
         ];
-        let written = sight.windows().publish(place, words.map(u32::to_le));
+        let goes_on = ring.tail() != 0;
+        let written = sight
+            .windows()
+            .publish(place, words.map(u32::to_le), goes_on);
         self.turn.store(ring.turn(), Ordering::Release);
         written.map(|()| true)
     }

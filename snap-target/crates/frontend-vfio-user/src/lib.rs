@@ -10,7 +10,7 @@
 //! ([`Doorbells::Polled`]) the client maps them, and they are looked at in every turn while the controller is enabled. A window that the client
 //! takes away is let go of before the answer; entries and lists are copied out of guest memory once, before they are looked at.
 //!
-//! **What it does not do.** Data are copied between guest memory and the buffers of the request. Memory that the client did not share by descriptor is
+//! **What it does not do.** Data are copied between guest memory and the buffers of the request, but where a store reads and writes guest memory itself, at once. Memory that the client did not share by descriptor is
 //! reached by messages, which costs allocations, and no queue may be there. No controller memory buffer, no MSI.
 
 #![forbid(unsafe_code)]

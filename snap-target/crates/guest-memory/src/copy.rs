@@ -120,7 +120,7 @@ impl Windows {
     ///
     /// # Errors
     /// The first byte that cannot be written; [`Fault::Denied`] where the place is no multiple of 16.
-    pub fn publish(&self, address: u64, entry: [u32; 4]) -> Result<(), Fault> {
+    pub fn publish(&self, address: u64, entry: [u32; 4], goes_on: bool) -> Result<(), Fault> {
         if !address.is_multiple_of(16) {
             return Err(Fault::Denied { address });
         }
@@ -137,7 +137,7 @@ impl Windows {
             unsafe { AtomicU32::from_ptr(places.add(3)) }.store(last, Ordering::Release);
             // A line is full: the guest's processor has the next one, which takes a while to come.
             let next = at.wrapping_add(16);
-            if next.addr().is_multiple_of(CACHE_LINE_BYTES) {
+            if goes_on && next.addr().is_multiple_of(CACHE_LINE_BYTES) {
                 prefetch_line(next, true);
             }
         })

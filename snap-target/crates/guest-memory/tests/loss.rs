@@ -83,7 +83,7 @@ fn an_access_to_a_page_that_is_gone_goes_on_and_all_of_that_client_is_lost() {
     for address in [0, 2 * PAGE, 4 * PAGE] {
         assert_eq!(all.read(address, &mut bytes), Err(Fault::Lost { address }));
         assert_eq!(all.write(address, &bytes), Err(Fault::Lost { address }));
-        let published = all.publish(address, [0; 4]);
+        let published = all.publish(address, [0; 4], true);
         assert_eq!(published, Err(Fault::Lost { address }));
     }
     assert_eq!(all.area(0, 64).unwrap_err(), Fault::Lost { address: 0 });

@@ -87,11 +87,11 @@ fn an_entry_is_published_whole() {
     let bytes: [u8; 16] = std::array::from_fn(|at| 0xA0 + at as u8);
     let entry =
         std::array::from_fn(|word| u32::from_ne_bytes(bytes[word * 4..][..4].try_into().unwrap()));
-    all.publish(0x10_1FF0, entry).unwrap();
+    all.publish(0x10_1FF0, entry, true).unwrap();
     assert_eq!(bytes_at(&mut guest, 0x3FF0, 16), bytes);
-    let odd = all.publish(0x10_0008, entry).unwrap_err();
+    let odd = all.publish(0x10_0008, entry, false).unwrap_err();
     assert_eq!(odd, Fault::Denied { address: 0x10_0008 });
-    let outside = all.publish(0x10_4000, entry).unwrap_err();
+    let outside = all.publish(0x10_4000, entry, true).unwrap_err();
     assert_eq!(outside, Fault::Outside { address: 0x10_4000 });
 }
 

@@ -48,7 +48,7 @@ pub(crate) struct Attached {
     pub(crate) polled_when_idle: bool,
     /// It is one raw store, which has read or written what it takes when it has taken it.
     pub(crate) ends_in_submit: bool,
-    /// Segments of a write's data that may lie in memory which others change; 0: none may.
+    /// Segments of a request's data that may lie in memory which others change; 0: none may.
     pub(crate) lent_segments_max: usize,
     /// Writes that were carried out at once are inside of its gate until the next poll.
     pub(crate) is_inside: bool,
@@ -267,7 +267,7 @@ fn ends_in_submit(namespace: &Namespace) -> bool {
     matches!(&namespace.backing, Backing::Raw(store) if store.limits().ends_in_submit)
 }
 
-/// Of a raw namespace whose store has read what it takes when it has taken it, and so keeps nothing of a host's memory.
+/// Of a raw namespace whose store has read or written what it takes when it has taken it, and so keeps nothing of a host's memory.
 fn lent_segments_max(namespace: &Namespace) -> usize {
     match &namespace.backing {
         Backing::Raw(store) if ends_in_submit(namespace) && store.limits().guest_memory => {

@@ -163,7 +163,7 @@ impl Engine {
         held_bytes == 0 || held_bytes + u64::from(bytes) <= left
     }
 
-    /// Most segments of a write's data that are a view of memory which others change: its store has read them when it has taken them, and keeps none of it.
+    /// Most segments of a request's data that are a view of memory which others change: its store has read or written them when it has taken them, and keeps none of it.
     /// 0: it takes no such views.
     #[must_use]
     pub fn lent_segments_max(&self, key: NamespaceKey) -> usize {

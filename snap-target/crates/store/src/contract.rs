@@ -320,7 +320,8 @@ pub trait Store {
     fn lease(&mut self, offset: u64, len: u32) -> Option<IoBuf>;
 
     /// Carries a read or write out on the spot, as [`Store::submit`] would, with no completion to come: what came of it. `None`: nothing has happened, it is to be
-    /// submitted. For stores that declare [`Limits::ends_in_submit`]; the caller's duties are the same.
+    /// submitted. For stores that declare [`Limits::ends_in_submit`]; the caller's duties are the same. The buffer may be memory that a guest changes meanwhile: a store that
+    /// looks at what it read looks at bytes of its own.
     fn carry_out(&mut self, _op: Op, _buf: &IoBuf) -> Option<Result<u32, StoreError>> {
         None
     }

@@ -60,20 +60,25 @@ impl IoQueue {
         range: &BlockRange,
         engine: &mut Engine,
     ) -> bool {
-        if range.force_unit_access || self.link.placed(slot).is_none() {
+        if range.force_unit_access
+            || self.link.placed(slot).is_none()
+            || self.lent_segments_max(range, engine) == 0
+        {
             return false;
         }
         let Some(key) = self.allowed(slot, range, engine) else {
             return false;
         };
-        let into = self.link.placed(slot);
-        let is_read =
-            into.is_some_and(|into| engine.read_into(key, range.lba.0, range.blocks, into));
-        if is_read {
-            self.link.delivered(range.bytes);
-            self.was_read(slot, range, 0);
+        let (into, blocks) = (self.link.placed(slot), (range.lba.0, range.blocks));
+        match into.and_then(|into| engine.read_into(key, blocks, into)) {
+            None => return false,
+            Some(Ok(())) => {
+                self.link.delivered(range.bytes);
+                self.was_read(slot, range, 0);
+            }
+            Some(Err(error)) => self.failed(slot, &error, self.parsed(slot)),
         }
-        is_read
+        true
     }
 
     /// The same of a write.
@@ -89,11 +94,12 @@ impl IoQueue {
         };
         let blocks = (range.lba.0, range.blocks);
         self.counters.changed.note(range.nsid);
-        let is_written = engine.write_from(key, blocks, data, range.force_unit_access);
-        if is_written {
-            self.written(slot, range);
+        match engine.write_from(key, blocks, data, range.force_unit_access) {
+            None => return false,
+            Some(Ok(())) => self.written(slot, range),
+            Some(Err(error)) => self.failed(slot, &error, self.parsed(slot)),
         }
-        is_written
+        true
     }
 
     /// The namespace of a command that may be carried out. What may not is asked for all the same, and refused.

@@ -80,7 +80,8 @@ impl Queue {
     /// They are there.
     pub(crate) fn delivered(&mut self, bytes: u32) {
         self.placed = None;
-        self.count_sent(bytes as usize);
+        self.moved_bytes += u64::from(bytes);
+        self.wire.sent += u64::from(bytes);
     }
 
     /// A write's data where they lie.

@@ -65,21 +65,24 @@ impl Engine {
         }
     }
 
-    /// Reads straight into memory that others change, where the store does that at once: no answer is on its way anywhere. False where nothing has happened, and the
+    /// Reads straight into memory that others change, where the store does that at once: no answer is on its way anywhere. None where nothing has happened, and the
     /// read is to be asked for ([`Engine::ask`], which also says what is wrong with it).
-    pub fn read_into(&mut self, key: NamespaceKey, lba: u64, blocks: u32, into: &IoBuf) -> bool {
-        let Some((index, offset)) = self.lent(key, (lba, blocks), into) else {
-            return false;
-        };
+    pub fn read_into(
+        &mut self,
+        key: NamespaceKey,
+        (lba, blocks): (u64, u32),
+        into: &IoBuf,
+    ) -> Option<Result<(), NamespaceError>> {
+        let (index, offset) = self.lent(key, (lba, blocks), into)?;
         let marks = &self.attached[index].shared.marks;
         if marks.first_of(lba, blocks.into()).is_some() {
-            return false;
+            return None;
         }
-        let is_read = matches!(self.carry(index, Op::Read { offset }, into), Carried::Out);
-        if is_read {
+        let carried = self.carry(index, Op::Read { offset }, into);
+        if matches!(carried, Carried::Out) {
             self.count_read(index, into.len());
         }
-        is_read
+        self.result_of(index, carried)
     }
 
     /// The same of a write, straight from memory that others change.
@@ -89,10 +92,22 @@ impl Engine {
         (lba, blocks): (u64, u32),
         data: &IoBuf,
         durable: bool,
-    ) -> bool {
-        let lent = self.lent(key, (lba, blocks), data);
-        let lent = lent.filter(|(index, _)| !self.attached[*index].shared.write_protected);
-        lent.is_some_and(|(index, _)| matches!(self.write(index, lba, data, durable), Carried::Out))
+    ) -> Option<Result<(), NamespaceError>> {
+        let (index, _) = self.lent(key, (lba, blocks), data)?;
+        if self.attached[index].shared.write_protected {
+            return None;
+        }
+        let carried = self.write(index, lba, data, durable);
+        self.result_of(index, carried)
+    }
+
+    /// What came of a request without an answer of ours.
+    fn result_of(&self, index: usize, carried: Carried) -> Option<Result<(), NamespaceError>> {
+        match carried {
+            Carried::No | Carried::Lent(_) => None,
+            Carried::Out => Some(Ok(())),
+            Carried::Failed(error) => Some(self.failed(index, 0, *error).result),
+        }
     }
 
     /// Which namespace, and from which byte on, if it has these blocks, and its store takes as many bytes at once where others may change them.

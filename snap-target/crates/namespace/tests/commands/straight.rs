@@ -2,6 +2,7 @@
 
 use namespace::{Io, NamespaceKey};
 use reactor::buf::IoBuf;
+use store::{OpenOptions, SharedStore, StoreSpec};
 
 use super::bench::{Bench, LBA_BYTES, buf, disk, memory, pattern};
 use super::stepped::Steps;
@@ -19,19 +20,23 @@ fn read_into(
 ) -> Option<Vec<u8>> {
     let (key, into) = (bench.key(nsid), zeros(room));
     let engine = &mut bench.reactors[0].engine;
-    let is_read = engine.read_into(key, lba, blocks, &into);
+    let read = engine.read_into(key, (lba, blocks), &into);
     let bytes = into.to_vec();
-    assert!(
-        is_read || bytes.iter().all(|byte| *byte == 0),
-        "not read, and yet there"
-    );
-    is_read.then_some(bytes)
+    if read.is_none() {
+        assert!(
+            bytes.iter().all(|byte| *byte == 0),
+            "not read, and yet there"
+        );
+    }
+    read.map(|result| result.map(|()| bytes).unwrap())
 }
 
+/// Whether a write was done.
 fn write_from(bench: &mut Bench, nsid: u32, (lba, blocks): (u64, u32), data: &[u8]) -> bool {
     let key = bench.key(nsid);
     let engine = &mut bench.reactors[0].engine;
-    engine.write_from(key, (lba, blocks), &buf(data), false)
+    let written = engine.write_from(key, (lba, blocks), &buf(data), false);
+    written.map(Result::unwrap).is_some()
 }
 
 #[test]
@@ -82,8 +87,14 @@ fn what_cannot_be_is_asked_for_and_refused_there() {
     assert!(read_into(&mut bench, 2, 5, (2, 2)).is_some());
     let nobodys = NamespaceKey::next();
     let engine = &mut bench.reactors[0].engine;
-    assert!(!engine.read_into(nobodys, 0, 1, &zeros(1)));
-    assert!(!engine.write_from(nobodys, (0, 1), &zeros(1), false));
+    assert!(engine.read_into(nobodys, (0, 1), &zeros(1)).is_none());
+    let written = engine.write_from(nobodys, (0, 1), &zeros(1), false);
+    assert!(written.is_none());
+    // One that takes no more requests.
+    let key = bench.key(1);
+    bench.reactors[0].engine.retire(key);
+    assert_eq!(read_into(&mut bench, 1, 0, (1, 1)), None);
+    assert!(!write_from(&mut bench, 1, (0, 1), &data[..LBA_BYTES]));
 }
 
 #[test]
@@ -140,4 +151,17 @@ fn stores_that_take_time_are_asked() {
     assert_eq!(read_into(&mut bench, 1, 5, (1, 1)), None);
     assert!(!write_from(&mut bench, 1, (5, 1), &pattern(1, 1)));
     assert_eq!(steps.taken(), 0);
+}
+
+#[test]
+fn a_store_of_nothing_reads_zeros() {
+    let spec = StoreSpec::parse("null:32KiB").unwrap();
+    let store = SharedStore::open(&spec, OpenOptions::read_write()).unwrap();
+    let mut bench = Bench::new(1, vec![disk(1, store)]);
+    let (key, into) = (bench.key(1), buf(&pattern(5, 3)));
+    let engine = &mut bench.reactors[0].engine;
+    engine.read_into(key, (7, 5), &into).unwrap().unwrap();
+    assert_eq!(into.to_vec(), zeros(5).to_vec());
+    assert!(write_from(&mut bench, 1, (7, 5), &pattern(5, 3)));
+    assert_eq!(read_into(&mut bench, 1, 7, (5, 5)), Some(zeros(5).to_vec()));
 }
