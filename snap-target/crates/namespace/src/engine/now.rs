@@ -50,11 +50,7 @@ impl Engine {
                 Backing::Raw(_),
             ) => {
                 let offset = lba * u64::from(namespace.lba_bytes);
-                let carried = self.carry(index, Op::Read { offset }, into);
-                if matches!(carried, Carried::Out) {
-                    self.count_read(index, into.len());
-                }
-                carried
+                self.read(index, offset, into)
             }
             (Io::Write { lba, data, durable }, Backing::Raw(_)) => {
                 self.write(index, *lba, data, *durable)
@@ -78,10 +74,7 @@ impl Engine {
         if marks.first_of(lba, blocks.into()).is_some() {
             return None;
         }
-        let carried = self.carry(index, Op::Read { offset }, into);
-        if matches!(carried, Carried::Out) {
-            self.count_read(index, into.len());
-        }
+        let carried = self.read(index, offset, into);
         self.result_of(index, carried)
     }
 
@@ -132,6 +125,14 @@ impl Engine {
         let attached = &mut self.attached[index];
         let bytes = blocks.checked_mul(attached.shared.lba_bytes)?;
         attached.lease(0, lba * u64::from(attached.shared.lba_bytes), bytes)
+    }
+
+    fn read(&mut self, index: usize, offset: u64, into: &IoBuf) -> Carried {
+        let carried = self.carry(index, Op::Read { offset }, into);
+        if matches!(carried, Carried::Out) {
+            self.count_read(index, into.len());
+        }
+        carried
     }
 
     fn count_read(&self, index: usize, bytes: usize) {
